@@ -1,0 +1,44 @@
+# Two commands on a fresh clone (Python >= 3.11, a C++ compiler, make): `make demo` and `make test`.
+# PYTHON picks the interpreter, JAX the version of jax; each pair gets its own environment under build/.
+PYTHON ?= python3
+JAX ?= jax>=0.10.2
+VENV ?= build/venv
+JOBS ?= 2
+TESTS ?= tests
+SOURCES := $(shell git ls-files jaxsparse cuda cpu cmake CMakeLists.txt pyproject.toml 2>/dev/null)
+
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: test demo check dev clean
+
+# The wheel is built in its own environment, installed in a clean one, and tested from outside of the tree.
+test: $(VENV)/installed
+	mkdir -p build/outside && cd build/outside && $(abspath $(VENV))/bin/python -m pytest \
+	  -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -n $(JOBS) $(addprefix $(CURDIR)/,$(TESTS))
+
+demo: $(VENV)/installed
+	$(VENV)/bin/python examples/demo.py
+
+$(VENV)/installed: $(SOURCES)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jaxsparse needs Python >= 3.11: make PYTHON=...")'
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --upgrade pip
+	rm -rf build/wheel && $(VENV)/bin/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(VENV)/bin/python -m pip install --quiet --force-reinstall --no-deps build/wheel/*.whl
+	$(VENV)/bin/python -m pip install --quiet "$(JAX)" "$$(ls build/wheel/*.whl)[demo,test]"
+	$(VENV)/bin/python -m jaxsparse.info
+	touch $@
+
+# Lint, format and types; `make dev` brings the tools.
+check: dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs $(VENV)/bin/clang-format --dry-run --Werror
+	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
+
+dev: $(VENV)/installed
+	$(VENV)/bin/python -m pip install --quiet clang-format==23.1.5 pre-commit pyright==1.1.414 ruff==0.17.5
+
+clean:
+	rm -rf build dist

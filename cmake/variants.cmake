@@ -1,0 +1,15 @@
+# jaxsparse_variants(<platform> <op> <out_var>): run generate_variants.py on <platform>/variants/<op>.toml. The translation units
+# are returned in <out_var>, the launcher table is <op>_table.inc on the include path, the Python table is installed
+# beside jaxsparse/select.
+function(jaxsparse_variants platform op out_var)
+  set(table ${CMAKE_CURRENT_SOURCE_DIR}/${platform}/variants/${op}.toml)
+  set(script ${CMAKE_CURRENT_SOURCE_DIR}/cmake/generate_variants.py)
+  set(out ${CMAKE_CURRENT_BINARY_DIR}/variants/${platform})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${table} ${script})
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} ${script} ${table} --out-dir ${out}
+    OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE units COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" ";" units "${units}")
+  set(${out_var} ${units} PARENT_SCOPE)
+  install(FILES ${out}/${op}_variants.json DESTINATION jaxsparse/select/variants/${platform})
+endfunction()

@@ -1,0 +1,9 @@
+"""The way from Python to a native handler: registration, the call, and the choice among
+implementations.
+"""
+
+from jaxsparse.ffi.call import ffi_call as ffi_call
+from jaxsparse.ffi.call import lift as lift
+from jaxsparse.ffi.platform import Implementation as Implementation
+from jaxsparse.ffi.platform import dispatch as dispatch
+from jaxsparse.ffi.register import DISABLE_JAX_EXPORT_CHECKS as DISABLE_JAX_EXPORT_CHECKS

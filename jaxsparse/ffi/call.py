@@ -1,0 +1,73 @@
+"""The only place that calls `jax.ffi.ffi_call`: typed attributes, and results that keep their mesh
+axes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+ResultType = tuple[tuple[int, ...], Any]
+
+
+def encode(value: Any) -> Any:
+    """An attribute as the handlers decode it: bool, int64 or float32."""
+    if isinstance(value, (bool, np.bool_)):
+        return np.bool_(value)
+    if isinstance(value, (int, np.integer)):
+        return np.int64(value)
+    if isinstance(value, (float, np.floating)):
+        return np.float32(value)
+    raise TypeError(f"attribute of type {type(value).__name__}; handlers take bool, int and float")
+
+
+def lift(*operands: Any) -> tuple[Any, ...]:
+    """Make every array vary over the mesh axes that any of them varies over (`shard_map`).
+
+    Call it before a `custom_vjp`, so that the sum over replicas of a cotangent is JAX's own.
+    Operands may be pytrees.
+    """
+    leaves, tree = jax.tree.flatten(operands)
+    manual = [_varying(leaf) for leaf in leaves]
+    axes = frozenset().union(*manual)
+    if axes:
+        lifted = [
+            jax.lax.pcast(leaf, tuple(sorted(axes - own)), to="varying") if axes - own else leaf
+            for leaf, own in zip(leaves, manual, strict=True)
+        ]
+        return jax.tree.unflatten(tree, lifted)
+    return operands
+
+
+def _varying(leaf: Any) -> frozenset[str]:
+    # An array outside of shard_map, and a leaf with no mesh axes at all, varies over none.
+    return jax.typeof(leaf).manual_axis_type.varying  # pyright: ignore
+
+
+def ffi_call(
+    target: str,
+    results: Sequence[ResultType],
+    *operands: jax.Array,
+    input_output_aliases: Mapping[int, int] | None = None,
+    **attributes: bool | int | float,
+) -> list[jax.Array]:
+    """Call the handler `target`.
+
+    Args:
+        target: a registered name (docs/kernels/contract.md).
+        results: (shape, dtype) of each result.
+        *operands: arrays; an absent one has size 0.
+        input_output_aliases: operand -> result that shares its buffer.
+        **attributes: bool, int (int64) or float (float32).
+
+    Returns:
+        The results, varying over the same mesh axes as the operands.
+    """
+    operands = lift(*operands)
+    like = jax.typeof(operands[0])
+    types = [
+        like.update(shape=shape, dtype=np.dtype(dtype), weak_type=False) for shape, dtype in results
+    ]
+    call = jax.ffi.ffi_call(target, types, input_output_aliases=dict(input_output_aliases or {}))
+    return list(call(*operands, **{k: encode(v) for k, v in attributes.items()}))

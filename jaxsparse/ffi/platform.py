@@ -1,0 +1,103 @@
+"""`implementation=`: which of an op's implementations a platform runs, decided when it is traced,
+checked by name.
+
+An op offers up to three: "cuda", "cpu" and "reference". One trace serves every platform
+(`lax.platform_dependent`), so a function can be exported for, or lowered to, another platform than
+this machine's.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from jaxsparse.ffi import register
+
+Implementation = str | Sequence[str] | None
+NAMES = ("cuda", "cpu", "reference")
+_RUNS_ON = {"cuda": ("cuda", "reference"), "cpu": ("cpu", "reference")}
+
+
+def reason_against(name: str, offered: Sequence[str], *, device: bool) -> str | None:
+    """Why implementation `name` cannot run here, or None. `device`: one must be present, too."""
+    if name not in offered:
+        return f"this op has no {name!r} implementation"
+    if name == "reference":
+        return None
+    built, why = register.module(name)
+    if built is None:
+        return why
+    if device and name == "cuda" and not _has_cuda_device():
+        return "JAX sees no CUDA device"
+    return None
+
+
+def _has_cuda_device() -> bool:
+    try:
+        return bool(jax.devices("cuda"))
+    except RuntimeError:
+        return False
+
+
+def wishes(implementation: Implementation) -> tuple[str, ...]:
+    """`implementation` as a tuple of names.
+
+    Raises:
+        ValueError: for a name that does not exist.
+    """
+    names = (implementation,) if isinstance(implementation, str) else tuple(implementation or ())
+    for name in names:
+        if name not in NAMES:
+            raise ValueError(
+                f"implementation={implementation!r}: {name!r} is none of {', '.join(NAMES)}"
+            )
+    return names
+
+
+def plan(op: str, implementation: Implementation, offered: Sequence[str]) -> dict[str, str]:
+    """Platform -> implementation that runs there ("other" stands for every other platform).
+
+    Raises:
+        ValueError: when none of the named implementations can run, with every reason.
+    """
+    names = wishes(implementation)
+    if names:
+        against = {n: reason_against(n, offered, device=True) for n in names}
+        usable = [n for n in names if against[n] is None]
+        if not usable:
+            reasons = "; ".join(f"{n}: {why}" for n, why in against.items())
+            raise ValueError(f"{op}: implementation={implementation!r} cannot run ({reasons})")
+    else:
+        usable = [n for n in NAMES if reason_against(n, offered, device=False) is None]
+    chosen = {
+        platform: next((n for n in usable if n in runs), "") for platform, runs in _RUNS_ON.items()
+    }
+    chosen["other"] = "reference" if "reference" in usable else ""
+    return {platform: name for platform, name in chosen.items() if name}
+
+
+def dispatch(
+    op: str, implementation: Implementation, **offered: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A function of the op's arrays that runs the chosen implementation on whatever platform it is
+    lowered for.
+
+    Args:
+        op: the op's name, for messages.
+        implementation: None (the best available), a name, or a sequence of names in order of
+            preference.
+        **offered: cuda=, cpu=, reference=: functions of the same arrays with equal result types.
+
+    Raises:
+        ValueError: when a named implementation cannot run, listing every reason.
+    """
+    chosen = plan(op, implementation, tuple(offered))
+    if len(set(chosen.values())) == 1 and "other" in chosen:
+        return offered[chosen["other"]]
+    branches = {p: offered[n] for p, n in chosen.items() if p != "other"}
+    default = offered[chosen["other"]] if "other" in chosen else None
+
+    def run(*arrays: Any) -> Any:
+        return jax.lax.platform_dependent(*arrays, default=default, **branches)
+
+    return run
