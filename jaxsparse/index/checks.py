@@ -1,0 +1,69 @@
+"""Checks of an index's arguments: each names the argument, what came, and what is needed."""
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+ALIGNMENTS = ("grid", "component")
+
+# The kernels' coordinates are 32-bit; offsets into lists of masks are 64-bit.
+_MAX_AXIS = 2**30
+_MAX_IDS = 2**31 - 1
+
+
+def check_spatial_mask(mask: Any) -> tuple[int, int, int]:
+    """The shape of a mask bool[B, H, W]."""
+    if not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
+        raise TypeError(f"spatial_mask must be an array, not {type(mask).__name__}")
+    if mask.dtype != np.bool_:
+        raise TypeError(f"spatial_mask has dtype {mask.dtype}; it takes bool")
+    if len(mask.shape) != 3:
+        raise ValueError(f"spatial_mask has shape {tuple(mask.shape)}; it needs (B, H, W)")
+    images, height, width = mask.shape
+    return images, height, width
+
+
+def check_align(align: Any) -> None:
+    """`align` is "grid" or "component"."""
+    if align not in ALIGNMENTS:
+        raise ValueError(f"align={align!r}; it takes 'grid' or 'component'")
+
+
+def check_tile(tile: Any) -> tuple[int, int]:
+    """`tile` as a pair of positive ints."""
+    try:
+        th, tw = (operator.index(n) for n in tile)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"tile={tile!r}; it takes a pair (height, width) of positive ints"
+        ) from None
+    if th < 1 or tw < 1:
+        raise ValueError(f"tile={tile!r}; it takes a pair (height, width) of positive ints")
+    return th, tw
+
+
+def check_capacity(capacity: Any) -> int:
+    """`capacity` as an int that int32 ids can count."""
+    try:
+        capacity = operator.index(capacity)
+    except TypeError:
+        raise TypeError(f"capacity={capacity!r}; it takes an int or None") from None
+    if not 0 <= capacity <= _MAX_IDS:
+        raise ValueError(f"capacity={capacity}; it takes 0 to {_MAX_IDS} tiles, or None for all")
+    return capacity
+
+
+def check_size(shape: tuple[int, int, int], tile: tuple[int, int], align: str) -> None:
+    """Ids of tiles (of pixels, per component) are int32, and so are the kernels' coordinates."""
+    images, height, width = shape
+    th, tw = tile if align == "grid" else (1, 1)
+    ids = images * -(-height // th) * -(-width // tw)
+    if ids > _MAX_IDS:
+        what = f"tiles of {tile}" if align == "grid" else "pixels, align='component',"
+        raise ValueError(f"spatial_mask {list(shape)} has {ids} {what}; int32 ids take {_MAX_IDS}")
+    if max(shape) > _MAX_AXIS or math.prod((images, height, -(-width // 32))) > _MAX_AXIS:
+        raise ValueError(
+            f"spatial_mask {list(shape)} is too large: axes and words are limited to 2^30"
+        )

@@ -1,0 +1,176 @@
+"""`portfolio_index`: the lists of every tile size of a portfolio and the cheapest variant, at once,
+each byte of the mask read once.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int32
+
+from jaxsparse.bits.pack import implementation_key, word_count
+from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.index.checks import check_capacity, check_size, check_spatial_mask, check_tile
+from jaxsparse.index.mask_list import PORTFOLIO_SCRATCH
+from jaxsparse.index.types import TileIndex, max_tiles
+from jaxsparse.reference.portfolio_index import portfolio_index as reference_portfolio
+
+MAX_TILES = 8
+_SIDES = (1, 2, 4, 8, 16, 32)
+
+
+class Portfolio(NamedTuple):
+    """The lists of one mask, one per tile size, and the variant to run: all on the device.
+
+    Attributes:
+        indices: a `TileIndex` per tile, of the same words.
+        counts: int32[k], the active tiles of each, also past a capacity.
+        choice: int32[], the row of `costs` that is cheapest.
+    """
+
+    indices: tuple[TileIndex, ...]
+    counts: Int32[Array, "k"]
+    choice: Int32[Array, ""]
+
+
+class PortfolioSpec(NamedTuple):
+    """What a portfolio is, apart from its mask and costs: static."""
+
+    tiles: tuple[tuple[int, int], ...]
+    capacities: tuple[int, ...]
+    implementation: Any
+
+
+def portfolio_index(
+    spatial_mask: Bool[Array, "B H W"],
+    tiles: Sequence[tuple[int, int]],
+    costs: Float[Array, "v 3"],
+    *,
+    capacities: Sequence[int | None] | None = None,
+    implementation: Implementation = None,
+) -> Portfolio:
+    """List the active tiles of a mask for several tile sizes, and choose among variants.
+
+    Args:
+        spatial_mask: bool[B, H, W], of an op's output.
+        tiles: one to eight (height, width), each side 1, 2, 4, 8, 16 or 32.
+        costs: float32[v, 3], data: a row (a, b, t) a variant. Its cost is a + b * counts[t]; a
+            alone where t names none of the lists (-1: a variant that visits no list, dense). A
+            variant whose list overflows, or whose cost is NaN, costs infinity. The first of the
+            least wins.
+        capacities: room in each list; None makes room for all tiles.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+
+    Returns:
+        A `Portfolio`. The order within a list is not specified.
+
+    Raises:
+        TypeError, ValueError: for a wrong rank, dtype, tile, capacity or table, and when a named
+            implementation cannot run.
+    """
+    shape = check_spatial_mask(spatial_mask)
+    tiles = _check_tiles(tiles)
+    for tile in tiles:
+        check_size(shape, tile, "grid")
+    room = _check_capacities(capacities, shape, tiles)
+    if getattr(costs, "dtype", None) != np.float32 or costs.ndim != 2 or costs.shape[1] != 3:
+        raise ValueError("costs must be float32[v, 3], a row (a, b, list) for each variant")
+    spec = PortfolioSpec(tiles, room, implementation_key(implementation))
+    words, counts, overflow, choice, *ids = _list(jnp.asarray(spatial_mask), costs, spec)
+    indices = tuple(
+        TileIndex(each, counts[t], overflow[t], words, tile, shape, room[t])
+        for t, (each, tile) in enumerate(zip(ids, tiles, strict=True))
+    )
+    return Portfolio(indices, counts, choice)
+
+
+def _check_tiles(tiles: Any) -> tuple[tuple[int, int], ...]:
+    found = tuple(check_tile(tile) for tile in tiles)
+    if not 1 <= len(found) <= MAX_TILES:
+        raise ValueError(f"tiles has {len(found)} sizes; it takes 1 to {MAX_TILES}")
+    for tile in found:
+        if not set(tile) <= set(_SIDES):
+            raise ValueError(f"tiles holds {tile}; each side is one of {_SIDES}")
+    return found
+
+
+def _check_capacities(
+    capacities: Any, shape: tuple[int, int, int], tiles: tuple[tuple[int, int], ...]
+) -> tuple[int, ...]:
+    given = [None] * len(tiles) if capacities is None else list(capacities)
+    if len(given) != len(tiles):
+        raise ValueError(f"capacities has {len(given)} entries; tiles has {len(tiles)}")
+    return tuple(
+        max_tiles(shape, tile, "grid") if room is None else check_capacity(room)
+        for room, tile in zip(given, tiles, strict=True)
+    )
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _list(mask: jax.Array, costs: jax.Array, spec: PortfolioSpec) -> tuple[jax.Array, ...]:
+    return tuple(x[0] for x in _lister(spec)(mask[None], jnp.asarray(costs)[None]))
+
+
+@functools.cache
+def _lister(spec: PortfolioSpec) -> Callable[..., tuple[jax.Array, ...]]:
+    """mask[L,B,H,W], costs[L,v,3] -> L portfolios. Its vmap rule folds the batch axis into L."""
+
+    def run_here(mask: jax.Array, costs: jax.Array) -> tuple[jax.Array, ...]:
+        return dispatch(
+            "portfolio_index",
+            spec.implementation,
+            cuda=functools.partial(_native, spec, PORTFOLIO_SCRATCH),
+            cpu=functools.partial(_native, spec, 0),
+            reference=functools.partial(_reference, spec),
+        )(mask, costs)
+
+    run = jax.custom_batching.custom_vmap(run_here)
+
+    @run.def_vmap
+    def rule(axis_size: int, in_batched: list[bool], *operands: jax.Array):
+        full = [
+            x if batched else jnp.broadcast_to(x, (axis_size, *x.shape))
+            for x, batched in zip(operands, in_batched, strict=True)
+        ]
+        lists = full[0].shape[1]
+        out = run(*(x.reshape(axis_size * lists, *x.shape[2:]) for x in full))
+        out = tuple(x.reshape(axis_size, lists, *x.shape[1:]) for x in out)
+        return out, (True,) * len(out)
+
+    return run
+
+
+def _reference(spec: PortfolioSpec, mask: jax.Array, costs: jax.Array) -> tuple[jax.Array, ...]:
+    return reference_portfolio(mask, costs, tiles=spec.tiles, capacities=spec.capacities)
+
+
+def _native(
+    spec: PortfolioSpec, scratch: int, mask: jax.Array, costs: jax.Array
+) -> tuple[jax.Array, ...]:
+    lists, images, height, width = mask.shape
+    sizes = len(spec.tiles)
+    words, count, overflow, choice, _, *ids = ffi_call(
+        "jaxsparse_portfolio_index",
+        [
+            ((lists, images, height, word_count(width)), np.uint32),
+            ((lists, sizes), np.int32),
+            ((lists, sizes), np.bool_),
+            ((lists,), np.int32),
+            ((scratch,), np.int32),
+            *(((lists, capacity), np.int32) for capacity in spec.capacities),
+        ],
+        mask,
+        costs,
+        tiles=_encode(spec.tiles),
+    )
+    return words, count, overflow, choice, *ids
+
+
+def _encode(tiles: tuple[tuple[int, int], ...]) -> int:
+    """Byte t: 8 * log2(height) + log2(width) of tile t."""
+    return sum(
+        (8 * _SIDES.index(th) + _SIDES.index(tw)) << (8 * t) for t, (th, tw) in enumerate(tiles)
+    )

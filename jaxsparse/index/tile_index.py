@@ -1,0 +1,75 @@
+"""`tile_index`: from a mask to the list of its active tiles."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from jaxsparse.bits import pack_mask
+from jaxsparse.bits.pack import implementation_key
+from jaxsparse.ffi import Implementation
+from jaxsparse.index.checks import (
+    check_align,
+    check_capacity,
+    check_size,
+    check_spatial_mask,
+    check_tile,
+)
+from jaxsparse.index.compact import ListSpec
+from jaxsparse.index.mask_list import list_mask
+from jaxsparse.index.types import TileIndex, max_tiles
+from jaxsparse.select import default_tile
+
+
+def tile_index(
+    spatial_mask: Bool[Array, "B H W"],
+    tile: tuple[int, int] | None = None,
+    *,
+    capacity: int | None = None,
+    ordered: bool = False,
+    align: str = "grid",
+    implementation: Implementation = None,
+) -> TileIndex:
+    """List the tiles of a mask that hold an active pixel.
+
+    The mask is data: its shape, `tile` and `capacity` are static, one compile serves every mask. An
+        index costs a few
+    microseconds; build it once for all the ops that share a mask.
+
+    Args:
+        spatial_mask: bool[B, H, W], of an op's output.
+        tile: (height, width) in pixels, any positive ints; (1, 1) lists single pixels; None lets
+            the tuning table choose.
+        capacity: room in the list; None makes room for the most tiles that a mask of this shape can
+            have. A smaller one saves memory; when it does not suffice, `overflow` is set.
+        ordered: list in ascending order (per component: by the raster position of a tile's first
+            pixel). Otherwise the order is whichever is fastest, and may differ from call to call.
+        align: "grid", or "component": each 8-connected component has tiles of its own, from the
+            corner of its bounding box. Tiles of two components may overlap.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+
+    Returns:
+        A `TileIndex`.
+
+    Raises:
+        TypeError, ValueError: for a wrong rank, dtype, tile, capacity or alignment, for more tiles
+            than int32 can count, and when a named implementation cannot run.
+    """
+    shape = check_spatial_mask(spatial_mask)
+    check_align(align)
+    tile = default_tile() if tile is None else check_tile(tile)
+    check_size(shape, tile, align)
+    room = max_tiles(shape, tile, align) if capacity is None else check_capacity(capacity)
+    mask = jnp.asarray(spatial_mask)
+    if align == "grid":
+        key = implementation_key(implementation)
+        spec = ListSpec(shape[2], tile, room, bool(ordered), align, key)
+        words, ids, count, overflow = list_mask(mask, spec)
+        return TileIndex(ids, count, overflow, words, tile, shape, room)
+    return TileIndex.from_words(
+        pack_mask(mask, implementation=implementation),
+        shape[2],
+        tile,
+        capacity=room,
+        ordered=ordered,
+        align=align,
+        implementation=implementation,
+    )

@@ -1,0 +1,189 @@
+"""`TileIndex`: the active tiles of a mask, a value to build once and pass to many ops."""
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float, Int32, UInt32
+
+from jaxsparse.bits import unpack_mask
+from jaxsparse.bits.pack import implementation_key, word_count
+from jaxsparse.ffi import Implementation
+from jaxsparse.index.checks import check_align, check_capacity, check_size, check_tile
+from jaxsparse.index.compact import ListSpec, list_tiles
+from jaxsparse.mask.draw import draw_index
+
+_DATA = ("ids", "count", "overflow", "words")
+_META = ("tile", "shape", "capacity", "align")
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=_DATA, meta_fields=_META)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class TileIndex:
+    """The active tiles of a mask bool[B, H, W]: a pytree of fixed shape whatever the mask holds.
+
+    Attributes:
+        ids: int32[capacity]; tile (b, i, j) of `rows` x `cols` tiles an image is (b*rows + i)*cols
+            + j. With align="component" int32[capacity, 3]: (b, y0, x0), the tile's first pixel. -1
+            after the last.
+        count: int32[], how many tiles are active, also when that is more than the capacity.
+        overflow: bool[], count > capacity: then some `capacity` of the active tiles are listed (the
+            first if ordered).
+        words: uint32[B, H, ceil(W/32)], the packed mask.
+        tile: (th, tw), in pixels.
+        shape: (B, H, W).
+        capacity: how many tiles the list has room for.
+        align: "grid", or "component": tiles start at the corner of their component's bounding box.
+
+    Under `vmap` the arrays have a leading batch axis, as with any pytree.
+    """
+
+    ids: Int32[Array, "capacity"] | Int32[Array, "capacity 3"]
+    count: Int32[Array, ""]
+    overflow: Bool[Array, ""]
+    words: UInt32[Array, "B H words"]
+    tile: tuple[int, int]
+    shape: tuple[int, int, int]
+    capacity: int
+    align: str = "grid"
+
+    @classmethod
+    def from_words(
+        cls,
+        words: UInt32[Array, "B H words"],
+        width: int,
+        tile: tuple[int, int],
+        *,
+        capacity: int | None = None,
+        ordered: bool = False,
+        align: str = "grid",
+        implementation: Implementation = None,
+    ) -> "TileIndex":
+        """The index of a packed mask uint32[B, H, ceil(width/32)]; the rest as in `tile_index`.
+
+        Raises:
+            TypeError, ValueError: for a wrong rank, dtype or option, naming it.
+        """
+        if getattr(words, "dtype", None) != np.uint32 or len(words.shape) != 3:
+            raise TypeError(f"words must be uint32[B, H, ceil(width/32)], not {_describe(words)}")
+        if width < 0 or words.shape[2] != word_count(width):
+            raise ValueError(f"words has {words.shape[2]} words a row; width={width} does not fit")
+        shape = (words.shape[0], words.shape[1], int(width))
+        check_align(align)
+        tile = check_tile(tile)
+        check_size(shape, tile, align)
+        most = max_tiles(shape, tile, align)
+        capacity = most if capacity is None else check_capacity(capacity)
+        key = implementation_key(implementation)
+        spec = ListSpec(shape[2], tile, capacity, bool(ordered), align, key)
+        ids, count, overflow = list_tiles(words, spec)
+        return cls(ids, count, overflow, words, tile, shape, capacity, align)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(rows, cols): the tiles of an image, aligned to its corner."""
+        return -(-self.shape[1] // self.tile[0]), -(-self.shape[2] // self.tile[1])
+
+    @property
+    def n_tiles(self) -> int:
+        """How many tiles a full mask has."""
+        return self.shape[0] * self.grid[0] * self.grid[1]
+
+    @property
+    def may_overflow(self) -> bool:
+        """Whether some mask of this shape has more tiles than `capacity`."""
+        return self.capacity < max_tiles(self.shape, self.tile, self.align)
+
+    def to_mask(self) -> Bool[Array, "B H W"]:
+        """The mask that was indexed, bool[B, H, W]."""
+        return unpack_mask(self.words, self.shape[2])
+
+    @jax.jit
+    def tile_mask(self) -> Bool[Array, "B rows cols"]:
+        """Which tiles are listed, bool[B, rows, cols].
+
+        Raises:
+            ValueError: with align="component", whose tiles are on no common grid: see `cover`.
+        """
+        if self.align != "grid":
+            raise ValueError("tile_mask() needs align='grid'; with 'component' see cover()")
+        slots = jnp.where(self.ids < 0, self.n_tiles, self.ids)
+        listed = jnp.zeros(self.n_tiles, bool).at[slots].set(True, mode="drop")
+        return listed.reshape(self.shape[0], *self.grid)
+
+    @jax.jit
+    def cover(self) -> Bool[Array, "B H W"]:
+        """The active pixels that some listed tile holds, bool[B, H, W]: what an op computes.
+
+        Without overflow that is the mask itself.
+        """
+        mask = self.to_mask()
+        if not self.may_overflow or mask.size == 0:
+            return mask
+        (th, tw), (_, height, width) = self.tile, self.shape
+        if self.align == "grid":
+            tiles = jnp.repeat(self.tile_mask(), min(th, height), axis=1)[:, :height]
+            return mask & jnp.repeat(tiles, min(tw, width), axis=2)[:, :, :width]
+        return mask & _rectangles(self.ids, self.shape, self.tile)
+
+    @jax.jit
+    def density(self) -> Float[Array, ""]:
+        """The share of active pixels, float32[]; 0 for a mask without pixels."""
+        active = jax.lax.population_count(self.words).sum(dtype=jnp.float32)
+        return active / max(math.prod(self.shape), 1)
+
+    @jax.jit
+    def tile_density(self) -> Float[Array, ""]:
+        """Active tiles over those of a full mask, float32[]; tiles of components may pass 1."""
+        return self.count.astype(jnp.float32) / max(self.n_tiles, 1)
+
+    def __repr__(self) -> str:
+        head = (
+            f"TileIndex(shape={self.shape}, tile={self.tile}, capacity={self.capacity}, "
+            f"align={self.align!r}"
+        )
+        concrete = all(
+            isinstance(x, (np.ndarray, jax.Array))
+            and not isinstance(x, Tracer)
+            and getattr(x, "is_fully_addressable", True)
+            for x in (self.ids, self.count, self.overflow, self.words)
+        )
+        if not concrete or self.count.ndim:
+            return head + ")"
+        more = ", overflow" if bool(self.overflow) else ""
+        return f"{head}, count={int(self.count)}{more})\n{draw_index(self)}"
+
+
+def max_tiles(shape: tuple[int, int, int], tile: tuple[int, int], align: str) -> int:
+    """The most tiles that a mask of this shape can have.
+
+    Aligned to the grid: all of them. Per component: an active pixel lies in exactly one tile of its
+        component, and a
+    listed tile holds one at least, so never more than pixels (reached by 1x1 tiles).
+    """
+    if align == "component":
+        return math.prod(shape)
+    return shape[0] * -(-shape[1] // tile[0]) * -(-shape[2] // tile[1])
+
+
+def _rectangles(ids: jax.Array, shape: tuple[int, int, int], tile: tuple[int, int]) -> jax.Array:
+    """The union of the tiles, bool[B,H,W]: differences at their corners, then two running sums."""
+    images, height, width = shape
+    b, y0, x0 = jnp.where(ids[:, 0] < 0, images, ids[:, 0]), ids[:, 1], ids[:, 2]
+    y1 = y0 + jnp.minimum(tile[0], height - y0)
+    x1 = x0 + jnp.minimum(tile[1], width - x0)
+    edges = jnp.zeros((images, height + 1, width + 1), jnp.int32)
+    for y, x, sign in ((y0, x0, 1), (y1, x0, -1), (y0, x1, -1), (y1, x1, 1)):
+        edges = edges.at[b, y, x].add(sign, mode="drop")
+    return (edges.cumsum(1).cumsum(2) > 0)[:, :height, :width]
+
+
+def _describe(value: Any) -> str:
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        return type(value).__name__
+    return f"{value.dtype}{list(value.shape)}"

@@ -1,0 +1,19 @@
+"""Bit-packed masks in plain jnp."""
+
+import jax
+import jax.numpy as jnp
+
+
+def pack_mask(mask: jax.Array) -> jax.Array:
+    """bool[..., n] -> uint32[..., ceil(n/32)], little-endian; bits past n are zero."""
+    *axes, n = mask.shape
+    words = -(-n // 32)
+    mask = jnp.pad(mask, [(0, 0)] * len(axes) + [(0, 32 * words - n)])
+    bits = mask.reshape(*axes, words, 32).astype(jnp.uint32)
+    return (bits << jnp.arange(32, dtype=jnp.uint32)).sum(-1, dtype=jnp.uint32)
+
+
+def unpack_mask(words: jax.Array, n: int) -> jax.Array:
+    """uint32[..., ceil(n/32)] -> bool[..., n]."""
+    bits = (words[..., None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
+    return bits.reshape(*words.shape[:-1], 32 * words.shape[-1])[..., :n].astype(bool)
