@@ -1,0 +1,74 @@
+// The module jaxsparse._cpu: one registrations() dictionary of FFI handlers, and the FFI version
+// they were built against.
+#include <nanobind/nanobind.h>
+
+#include "cpu/workspace.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace nb = nanobind;
+
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePackMaskCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseUnpackMaskCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseTileIndexCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseComponentIndexCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskIndexCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePortfolioIndexCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedMatmulCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedNetworkCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRouteCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulDrhsCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedMatmulCpu);
+
+namespace {
+
+nb::capsule Capsule(XLA_FFI_Handler* handler) {
+  return nb::capsule(reinterpret_cast<void*>(handler), "xla._CUSTOM_CALL_TARGET");
+}
+
+nb::dict Registrations() {
+  nb::dict targets;
+  targets["jaxsparse_pack_mask"] = Capsule(JaxsparsePackMaskCpu);
+  targets["jaxsparse_unpack_mask"] = Capsule(JaxsparseUnpackMaskCpu);
+  targets["jaxsparse_tile_index"] = Capsule(JaxsparseTileIndexCpu);
+  targets["jaxsparse_component_index"] = Capsule(JaxsparseComponentIndexCpu);
+  targets["jaxsparse_mask_index"] = Capsule(JaxsparseMaskIndexCpu);
+  targets["jaxsparse_portfolio_index"] = Capsule(JaxsparsePortfolioIndexCpu);
+  targets["jaxsparse_masked_conv"] = Capsule(JaxsparseMaskedConvCpu);
+  targets["jaxsparse_masked_conv_dkernel"] = Capsule(JaxsparseMaskedConvDkernelCpu);
+  targets["jaxsparse_bounded_matmul"] = Capsule(JaxsparseBoundedMatmulCpu);
+  targets["jaxsparse_bounded_network"] = Capsule(JaxsparseBoundedNetworkCpu);
+  targets["jaxsparse_route"] = Capsule(JaxsparseRouteCpu);
+  targets["jaxsparse_grouped_matmul"] = Capsule(JaxsparseGroupedMatmulCpu);
+  targets["jaxsparse_grouped_matmul_drhs"] = Capsule(JaxsparseGroupedMatmulDrhsCpu);
+  targets["jaxsparse_masked_matmul"] = Capsule(JaxsparseMaskedMatmulCpu);
+  return targets;
+}
+
+// The instruction set that the kernels take on this machine.
+const char* InstructionSet() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    return "avx512";
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
+  return "plain";
+#elif defined(__aarch64__)
+  return "neon";
+#else
+  return "plain";
+#endif
+}
+
+}  // namespace
+
+NB_MODULE(_cpu, m) {
+  m.doc() = "CPU handlers of jaxsparse";
+  m.def("registrations", &Registrations, "FFI targets and their handlers");
+  m.def("instruction_set", &InstructionSet, "the instruction set chosen at run time");
+  jaxsparse::BindWorkspace(m);
+  m.attr("ffi_api_version") = nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR);
+}

@@ -1,0 +1,43 @@
+// Element types of the tensor-core kernels and what differs between them.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace jaxsparse {
+
+// float32 storage, products rounded to TF32 by the tensor cores.
+struct TF32 {};
+
+template <typename T>
+struct DTypeTraits;
+
+template <>
+struct DTypeTraits<__nv_bfloat16> {
+  static constexpr int kBytes = 2;
+  static constexpr bool kTransposableB = true;  // wgmma reads B with either axis contiguous
+  static __device__ __forceinline__ uint32_t Pack(float a, float b) {
+    const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
+    return *reinterpret_cast<const uint32_t*>(&v);
+  }
+};
+
+template <>
+struct DTypeTraits<__half> {
+  static constexpr int kBytes = 2;
+  static constexpr bool kTransposableB = true;
+  static __device__ __forceinline__ uint32_t Pack(float a, float b) {
+    const __half2 v = __floats2half2_rn(a, b);
+    return *reinterpret_cast<const uint32_t*>(&v);
+  }
+};
+
+template <>
+struct DTypeTraits<TF32> {
+  static constexpr int kBytes = 4;
+  static constexpr bool kTransposableB = false;  // K must be the contiguous axis
+};
+
+}  // namespace jaxsparse

@@ -1,0 +1,57 @@
+// What warpgroups, CTAs and clusters need of each other: register shares, named barriers, ranks,
+// proxies.
+#pragma once
+
+#include <cstdint>
+
+namespace jaxsparse::ptx {
+
+template <int Registers>
+__device__ __forceinline__ void RaiseRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+template <int Registers>
+__device__ __forceinline__ void LowerRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+// Barrier `id` (1 to 15) among `threads` threads of the CTA.
+__device__ __forceinline__ void NamedBarrier(int id, int threads) {
+  asm volatile("barrier.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Orders shared memory that ordinary accesses wrote before what the tensor cores and TMA do next.
+__device__ __forceinline__ void FenceAsyncProxy() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ __forceinline__ uint32_t ClusterRank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ __forceinline__ void ClusterSync() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+// One float at the address `shared` of CTA `rank` of the cluster.
+__device__ __forceinline__ float4 LoadRemote(uint32_t shared, uint32_t rank) {
+  float4 v;
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n"
+      "}"
+      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+      : "r"(shared), "r"(rank)
+      : "memory");
+  return v;
+}
+
+}  // namespace jaxsparse::ptx

@@ -1,0 +1,172 @@
+// Handler of jaxsparse_masked_conv (docs/kernels/contract.md): checks, zero fill where there is no
+// base, one kernel family.
+#include "cuda/ffi/common.h"
+#include "cuda/kernels/masked_conv_direct.h"
+#include "cuda/kernels/masked_conv_ffma.h"
+#include "cuda/kernels/masked_conv_wgmma.h"
+#include "cuda/kernels/zero_fill.h"
+
+namespace jaxsparse {
+
+struct MaskedConvAttrs {
+  int64_t stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
+  int64_t lhs_dilation_h, lhs_dilation_w, groups, tile_h, tile_w;
+  int64_t activation, precision, variant;
+};
+
+}  // namespace jaxsparse
+
+XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(
+    jaxsparse::MaskedConvAttrs, ::xla::ffi::StructMember<int64_t>("stride_h"),
+    ::xla::ffi::StructMember<int64_t>("stride_w"), ::xla::ffi::StructMember<int64_t>("pad_top"),
+    ::xla::ffi::StructMember<int64_t>("pad_left"), ::xla::ffi::StructMember<int64_t>("dilation_h"),
+    ::xla::ffi::StructMember<int64_t>("dilation_w"),
+    ::xla::ffi::StructMember<int64_t>("lhs_dilation_h"),
+    ::xla::ffi::StructMember<int64_t>("lhs_dilation_w"),
+    ::xla::ffi::StructMember<int64_t>("groups"), ::xla::ffi::StructMember<int64_t>("tile_h"),
+    ::xla::ffi::StructMember<int64_t>("tile_w"), ::xla::ffi::StructMember<int64_t>("activation"),
+    ::xla::ffi::StructMember<int64_t>("precision"), ::xla::ffi::StructMember<int64_t>("variant"));
+
+namespace jaxsparse {
+namespace {
+
+constexpr char kOp[] = "jaxsparse_masked_conv";
+constexpr int64_t kDirect = 0, kFfma = 1;
+
+// Shapes and dtypes of every operand but the window's; returns what is wrong, or an empty string.
+std::string CheckOperands(const ffi::AnyBuffer& x, const ffi::AnyBuffer& kernel,
+                          const ffi::AnyBuffer& x_words, const ffi::AnyBuffer& bias,
+                          const ffi::AnyBuffer& base, const ffi::AnyBuffer& out,
+                          const MaskedConvAttrs& a) {
+  const auto in_type = ToDType(x.element_type());
+  const auto out_type = ToDType(out.element_type());
+  if (!in_type || kernel.element_type() != x.element_type()) {
+    return "x and kernel must both be f32, bf16 or f16";
+  }
+  if (!out_type || (*out_type != *in_type && *out_type != DType::kF32)) {
+    return "the result must have the dtype of x or f32";
+  }
+  if (x.dimensions().size() != 4 || kernel.dimensions().size() != 4 ||
+      out.dimensions().size() != 4) {
+    return "x, kernel and the result must have four dimensions";
+  }
+  const auto in = x.dimensions();
+  if (x_words.element_count() != 0 && (x_words.element_type() != ffi::DataType::U32 ||
+                                       !HasShape(x_words, {in[0], in[1], (in[2] + 31) / 32}))) {
+    return "x_words must be u32[B, H, ceil(W/32)]";
+  }
+  if (bias.element_count() != 0 &&
+      (bias.element_type() != ffi::DataType::F32 || !HasShape(bias, {out.dimensions()[3]}))) {
+    return "bias must be f32[O]";
+  }
+  if (base.element_count() != 0 && base.untyped_data() != out.untyped_data()) {
+    return "base must be aliased to the result";
+  }
+  if (a.activation < 0 || a.activation > 4) return "activation must be 0 to 4";
+  if (a.precision < 0 || a.precision > 1) return "precision must be 0 or 1";
+  for (const void* data :
+       {x.untyped_data(), kernel.untyped_data(), bias.untyped_data(), out.untyped_data()}) {
+    if (!IsAligned(data)) return "x, kernel, bias and the result must be aligned to 16 bytes";
+  }
+  return "";
+}
+
+const void* Optional(const ffi::AnyBuffer& buffer) {
+  return buffer.element_count() == 0 ? nullptr : buffer.untyped_data();
+}
+
+// Why `variant` cannot run this problem, or nullptr when it can. No other family is tried in its
+// place.
+const char* VariantReason(const MaskedConvArgs& args, int64_t variant) {
+  if (variant == kDirect) return nullptr;
+  if (variant == kFfma) return MaskedConvFfmaReason(args);
+  if (variant < kFirstTensorCoreRow) return "variant must be 0 (direct), 1 (ffma) or 16 + row";
+  if (variant - kFirstTensorCoreRow > INT32_MAX) return "variant names no row";
+  const int row = static_cast<int>(variant - kFirstTensorCoreRow);
+  if (const char* reason = MaskedConvWgmmaReason(args, row)) return reason;
+  if (args.scratch_bytes < MaskedConvWgmmaScratchBytes(args.geometry, args.in_type, row)) {
+    return "scratch is too small";
+  }
+  return nullptr;
+}
+
+cudaError_t Launch(const MaskedConvArgs& args, int64_t variant, cudaStream_t stream) {
+  if (variant == kDirect) return LaunchMaskedConvDirect(args, stream);
+  if (variant == kFfma) return LaunchMaskedConvFfma(args, stream);
+  return LaunchMaskedConvWgmma(args, static_cast<int>(variant - kFirstTensorCoreRow), stream);
+}
+
+ffi::Error MaskedConv(cudaStream_t stream, MaskedConvAttrs a, ffi::AnyBuffer x,
+                      ffi::AnyBuffer kernel, ffi::AnyBuffer ids, ffi::AnyBuffer count,
+                      ffi::AnyBuffer words, ffi::AnyBuffer x_words, ffi::AnyBuffer bias,
+                      ffi::AnyBuffer base, ffi::Result<ffi::AnyBuffer> out,
+                      ffi::Result<ffi::AnyBuffer> scratch) {
+  std::string wrong = CheckOperands(x, kernel, x_words, bias, base, *out, a);
+  if (!wrong.empty()) return Invalid(kOp, wrong);
+  const auto k = kernel.dimensions();
+  const auto o = out->dimensions();
+  const WindowAttrs window = {a.stride_h,   a.stride_w,   a.pad_top,        a.pad_left,
+                              a.dilation_h, a.dilation_w, a.lhs_dilation_h, a.lhs_dilation_w,
+                              a.groups,     a.tile_h,     a.tile_w};
+  MaskedConvArgs args;
+  wrong = ReadGeometry(x, {k[0], k[1], k[2], k[3]}, {o[0], o[1], o[2], o[3]}, ids, count, words,
+                       window, &args.geometry, &args.tiles);
+  if (!wrong.empty()) return Invalid(kOp, wrong);
+  if (out->element_count() == 0) return ffi::Error::Success();
+  args.in_type = *ToDType(x.element_type());
+  args.out_type = *ToDType(out->element_type());
+  args.activation = static_cast<Activation>(a.activation);
+  args.highest = a.precision == 1;
+  args.x = x.untyped_data();
+  args.kernel = kernel.untyped_data();
+  args.x_words = static_cast<const uint32_t*>(Optional(x_words));
+  args.bias = static_cast<const float*>(Optional(bias));
+  args.zero_fill = base.element_count() == 0;
+  args.out = out->untyped_data();
+  args.scratch = scratch->untyped_data();
+  args.scratch_bytes = static_cast<int64_t>(scratch->size_bytes());
+  if (const char* reason = VariantReason(args, a.variant)) return Invalid(kOp, reason);
+  if (args.zero_fill) {
+    const cudaError_t status = LaunchZeroFill(args, stream);
+    if (status != cudaSuccess) return CudaStatus(kOp, status);
+  }
+  if (args.tiles.capacity == 0) return ffi::Error::Success();
+  return CudaStatus(kOp, Launch(args, a.variant, stream));
+}
+
+ffi::Error MaskedConvInit() {
+  static OncePerDevice* once = new OncePerDevice;
+  return CudaStatus(kOp, once->Run([](int device) {
+    int major = 0;
+    cudaError_t status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (status == cudaSuccess) status = PrepareMaskedConvDirect();
+    if (status == cudaSuccess) status = PrepareMaskedConvFfma();
+    if (status == cudaSuccess) status = PrepareZeroFill();
+    if (status == cudaSuccess && major == 9) status = PrepareMaskedConvWgmma();
+    return status;
+  }));
+}
+
+}  // namespace
+}  // namespace jaxsparse
+
+namespace ffi = ::xla::ffi;
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseMaskedConvCuda, jaxsparse::MaskedConv,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                                  .Attrs<jaxsparse::MaskedConvAttrs>()
+                                  .Arg<ffi::AnyBuffer>()   // x
+                                  .Arg<ffi::AnyBuffer>()   // kernel
+                                  .Arg<ffi::AnyBuffer>()   // ids
+                                  .Arg<ffi::AnyBuffer>()   // count
+                                  .Arg<ffi::AnyBuffer>()   // words
+                                  .Arg<ffi::AnyBuffer>()   // x_words
+                                  .Arg<ffi::AnyBuffer>()   // bias
+                                  .Arg<ffi::AnyBuffer>()   // base
+                                  .Ret<ffi::AnyBuffer>()   // out
+                                  .Ret<ffi::AnyBuffer>(),  // scratch
+                              {ffi::Traits::kCmdBufferCompatible});
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseMaskedConvCudaInit, jaxsparse::MaskedConvInit,
+                              ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>());

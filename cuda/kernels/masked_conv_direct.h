@@ -1,0 +1,15 @@
+// The masked convolution without tensor cores or shared memory: every dtype, shape, group count and
+// tile.
+#pragma once
+
+#include "cuda/kernels/masked_conv.h"
+
+namespace jaxsparse {
+
+// Writes the listed active pixels of args.out. args.scratch is not used.
+cudaError_t LaunchMaskedConvDirect(const MaskedConvArgs& args, cudaStream_t stream);
+
+// Loads every variant onto the current device.
+cudaError_t PrepareMaskedConvDirect();
+
+}  // namespace jaxsparse

@@ -1,0 +1,32 @@
+// Host helpers that the launchers of the masked convolution share.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace jaxsparse {
+
+inline int64_t CeilDiv(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+// Multiprocessors of the current device; 1 when it cannot be asked, and then the launch reports
+// why.
+inline int64_t MultiProcessors() {
+  int device = 0, value = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 1;
+  if (cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+    return 1;
+  return value;
+}
+
+// Loads a kernel onto the current device and raises its limit of dynamic shared memory.
+template <class Kernel>
+cudaError_t PrepareKernel(Kernel kernel, int shared_bytes) {
+  const void* entry = reinterpret_cast<const void*>(kernel);
+  cudaFuncAttributes attributes;
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, entry);
+  if (status != cudaSuccess || shared_bytes == 0) return status;
+  return cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+}
+
+}  // namespace jaxsparse

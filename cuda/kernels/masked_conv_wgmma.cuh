@@ -1,0 +1,239 @@
+// Masked convolution on Hopper's tensor cores: gather-load -> dense wgmma tile -> scatter-store,
+// over a device-side list.
+//
+// Floor:    2 * rows * taps * C * O operations at 790 TFLOP/s (bf16, fp16) or 414 (TF32); rows are
+//           the active pixels.
+// Tile:     tile_m condensed pixels x tile_n output channels, K in steps of 128 bytes.
+// Pipeline: one warpgroup gathers A (cp.async) and starts B (TMA), two multiply; `stages` stages.
+// Predicted: a step of 128x256x64 keeps the tensor cores busy for 1024 cycles and moves 48 KB into
+//           shared memory; 32 warp-wide copies of 512 bytes gather A.
+// Measured (H200, 3x3, 256 -> 256 channels, bf16): about 1330 cycles a step, 703 TFLOP/s on 131072
+//           rows, 89 % of the floor. A gathering copy takes about 20 cycles, so a step of 128 rows
+//           cannot be shorter than 650: tiles of 128 and 64 columns (512 and 256 cycles of tensor
+//           core) are bound by the gather, at 530 and 350 TFLOP/s. Sharing the weights in a
+//           cluster, caching the gather in L1 or more stages change nothing.
+// Grid:     persistent, one CTA a multiprocessor.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <type_traits>
+
+#include "cuda/core/warpgroup.cuh"
+#include "cuda/kernels/masked_conv_variant.h"
+#include "cuda/tile/cluster_reduce.cuh"
+#include "cuda/tile/gather_load.cuh"
+#include "cuda/tile/partial_tile.cuh"
+#include "cuda/tile/pipeline.cuh"
+#include "cuda/tile/scatter_store.cuh"
+#include "cuda/tile/schedule.cuh"
+#include "cuda/tile/tile_mma.cuh"
+#include "cuda/tile/weight_load.cuh"
+
+namespace jaxsparse {
+
+template <typename Element, int M, int N, int StageCount, int ClusterSize, int SplitParts,
+          int StreamFlag>
+struct MaskedConvConfig {
+  using T = Element;
+  static constexpr int kTileM = M, kTileN = N, kStages = StageCount;
+  static constexpr int kCluster = ClusterSize, kSplitK = SplitParts;
+  static constexpr bool kStreamK = StreamFlag != 0;
+  static constexpr int kConsumers = 2;                      // multiplying warpgroups
+  static constexpr int kBlocks = kTileM / 64 / kConsumers;  // 64-row blocks of each
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kMultiplyRegisters = 200, kLoadRegisters = 104;
+  static constexpr int kPixelSlots =
+      kStages + 2;  // tiles between the loader's newest and the oldest unstored
+  static_assert(kTileM == 128 || kTileM == 256, "tile_m must be 128 or 256");
+  static_assert(kSplitK == 1 || kBlocks == 1, "split_k needs tile_m = 128");
+
+  using Ring = Pipeline<kStages, kGatherThreads, 4 * kConsumers, kCluster>;
+  using Position = RingPosition<kStages>;
+  using Gather = GatherLoad<kTileM>;
+  using Weights = WeightLoad<T, kTileN, kCluster>;
+  using Mma = TileMma<T, kBlocks, kTileN>;
+  using Reduce = ClusterReduce<kTileM, kTileN, kSplitK, 128 * kConsumers>;
+  using Schedule = TileSchedule<kTileM, kCluster, kSplitK, kStreamK>;
+  using Partial = PartialTile<kBlocks, kTileN>;
+  struct NoReduce {};
+
+  struct alignas(1024) Shared {
+    uint8_t a[kStages][kTileM * kRowBytes];
+    uint8_t b[kStages][Weights::kBytes];
+    std::conditional_t<(kSplitK > 1), Reduce, NoReduce> reduce;
+    Ring ring;
+    RowTable<kTileM> rows;
+    int32_t pixels[kPixelSlots][kTileM];
+  };
+  static constexpr int kSharedBytes = sizeof(Shared) + 1024;  // room to align
+  static_assert(kSharedBytes <= 227 * 1024, "the stages do not fit in shared memory");
+};
+
+// The loading warpgroup: the rows of a segment, then A and B stage by stage.
+template <typename C>
+__device__ __forceinline__ void Produce(const ConvParams& p, const CUtensorMap* map,
+                                        typename C::Shared& shared, const PixelRows& rows,
+                                        typename C::Schedule schedule, int rank) {
+  constexpr int kWarps = kGatherThreads / 32;
+  const int thread = threadIdx.x % kGatherThreads;
+  typename C::Gather gather(p, shared.rows, thread);
+  const typename C::Weights weights(map, C::kSplitK == 1 ? rank : 0);
+  typename C::Position at;
+  Segment s;
+  for (int slot = 0; schedule.Next(&s); slot = slot + 1 == C::kPixelSlots ? 0 : slot + 1) {
+    const int column = s.n_tile * C::kTileN;
+    gather.Begin(rows, s.m_tile, s.begin, shared.pixels[slot]);
+    for (int step = s.begin; step < s.end; ++step) {
+      const uint32_t full = shared.ring.Full(at.stage);
+      const int k = gather.unit() * (kUnitBytes / DTypeTraits<typename C::T>::kBytes);
+      gather.Aim();
+      shared.ring.WaitEmpty(at);
+      if (thread == 0) ptx::BarrierArriveExpect(full, C::Weights::kBytes);
+      if (thread % 32 == 0) {
+        weights.template Load<kWarps>(ptx::SharedAddress(shared.b[at.stage]), column, k, full,
+                                      thread / 32);
+      }
+      gather.Copy(ptx::SharedAddress(shared.a[at.stage]));
+      ptx::BarrierArriveAfterCopies(full);
+      at.Advance();
+    }
+    if constexpr (C::kSplitK > 1) {  // the two meetings of ClusterReduce
+      __syncwarp();
+      ptx::ClusterSync();
+      ptx::ClusterSync();
+    }
+  }
+}
+
+// One segment's stages through the tensor cores; the last operands are free when it returns.
+template <typename C>
+__device__ __forceinline__ void MultiplySegment(typename C::Mma& mma, typename C::Shared& shared,
+                                                typename C::Position& at, int steps) {
+  const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+  int previous = 0;
+  mma.Clear();
+  for (int step = 0; step < steps; ++step) {
+    shared.ring.WaitFull(at);
+    ptx::FenceAsyncProxy();
+    mma.Multiply(ptx::SharedAddress(shared.a[at.stage]) + group * C::Mma::kRows * kRowBytes,
+                 ptx::SharedAddress(shared.b[at.stage]));
+    mma.template Retire<1>();
+    if (step > 0) shared.ring.Release(previous, lane);
+    previous = at.stage;
+    at.Advance();
+  }
+  mma.template Retire<0>();
+  shared.ring.Release(previous, lane);
+}
+
+template <typename C>
+__device__ __forceinline__ void StoreTile(const ConvParams& p, typename C::Mma& mma, int column,
+                                          const int32_t* pixels) {
+  const ScatterStore<typename C::T, C::kTileN> store(p, column);
+  const int lane_row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll
+  for (int i = 0; i < C::kBlocks; ++i) {
+    const int row = threadIdx.x / 128 * C::Mma::kRows + i * 64 + lane_row;
+    store.Store(mma.acc[i], {pixels[row], pixels[row + 8]});
+  }
+}
+
+// A multiplying warpgroup: segment after segment, stored where its pixels are.
+template <typename C>
+__device__ __forceinline__ void Consume(const ConvParams& p, typename C::Shared& shared,
+                                        typename C::Schedule schedule, int rank) {
+  const typename C::Partial partial(p);
+  typename C::Mma mma;
+  typename C::Position at;
+  Segment s;
+  for (int slot = 0; schedule.Next(&s); slot = slot + 1 == C::kPixelSlots ? 0 : slot + 1) {
+    MultiplySegment<C>(mma, shared, at, s.end - s.begin);
+    const int column = s.n_tile * C::kTileN;
+    if constexpr (C::kSplitK > 1) {
+      shared.reduce.Put(mma.acc[0], threadIdx.x / 128 * C::Mma::kRows);
+      ptx::ClusterSync();
+      shared.reduce.template Finish<typename C::T>(p, rank, column, shared.pixels[slot]);
+      ptx::ClusterSync();
+    } else if (C::kStreamK && s.begin > 0) {
+      partial.Put(mma.acc, blockIdx.x);
+    } else {
+      if (C::kStreamK && schedule.Unfinished(s)) {
+        for (int i = 1; schedule.Shares(s, i); ++i) {
+          partial.Add(mma.acc, blockIdx.x + i * C::Schedule::kCtas);
+        }
+      }
+      StoreTile<C>(p, mma, column, shared.pixels[slot]);
+    }
+  }
+}
+
+template <typename C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    MaskedConvWgmmaKernel(const __grid_constant__ ConvParams p,
+                          const __grid_constant__ CUtensorMap map) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ uint8_t raw[];
+  const uint32_t skew = (1024 - ptx::SharedAddress(raw) % 1024) % 1024;
+  auto& shared = *reinterpret_cast<typename C::Shared*>(raw + skew);
+  constexpr bool kClustered = C::kCluster * C::kSplitK > 1;
+  if (threadIdx.x == 0) {
+    ptx::PrefetchTensorMap(&map);
+    shared.ring.Init();
+  }
+  shared.rows.FillOffsets(p, threadIdx.x, C::kThreads);
+  const int rank = kClustered ? ptx::ClusterRank() : 0;
+  const PixelRows rows(p);
+  const typename C::Schedule schedule(p, rows.rows(), rank);
+  __syncthreads();
+  if constexpr (kClustered) ptx::ClusterSync();
+  if (threadIdx.x / 128 < C::kConsumers) {
+    ptx::RaiseRegisters<C::kMultiplyRegisters>();
+    Consume<C>(p, shared, schedule, rank);
+  } else {
+    ptx::LowerRegisters<C::kLoadRegisters>();
+    Produce<C>(p, &map, shared, rows, schedule, rank);
+  }
+  if constexpr (kClustered) ptx::ClusterSync();  // peers may still arrive here or read our part
+#endif
+}
+
+template <typename C>
+cudaLaunchConfig_t DescribeLaunch(int clusters, cudaStream_t stream,
+                                  cudaLaunchAttribute* attribute) {
+  constexpr unsigned kCtas = C::kCluster * C::kSplitK;
+  attribute->id = cudaLaunchAttributeClusterDimension;
+  attribute->val.clusterDim = {kCtas, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(clusters * kCtas);
+  config.blockDim = dim3(C::kThreads);
+  config.dynamicSmemBytes = C::kSharedBytes;
+  config.stream = stream;
+  config.attrs = attribute;
+  config.numAttrs = 1;
+  return config;
+}
+
+template <typename T, int TileM, int TileN, int Stages, int Cluster, int SplitK, int StreamK>
+cudaError_t MaskedConvVariant<T, TileM, TileN, Stages, Cluster, SplitK, StreamK>::Prepare(
+    int* clusters) {
+  using C = MaskedConvConfig<T, TileM, TileN, Stages, Cluster, SplitK, StreamK>;
+  const auto kernel = MaskedConvWgmmaKernel<C>;
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes);
+  if (status != cudaSuccess) return status;
+  cudaLaunchAttribute attribute;
+  const cudaLaunchConfig_t config = DescribeLaunch<C>(1, nullptr, &attribute);
+  return cudaOccupancyMaxActiveClusters(clusters, kernel, &config);
+}
+
+template <typename T, int TileM, int TileN, int Stages, int Cluster, int SplitK, int StreamK>
+cudaError_t MaskedConvVariant<T, TileM, TileN, Stages, Cluster, SplitK, StreamK>::Launch(
+    const ConvParams& p, const CUtensorMap& weights, int clusters, cudaStream_t stream) {
+  using C = MaskedConvConfig<T, TileM, TileN, Stages, Cluster, SplitK, StreamK>;
+  cudaLaunchAttribute attribute;
+  const cudaLaunchConfig_t config = DescribeLaunch<C>(clusters, stream, &attribute);
+  return cudaLaunchKernelEx(&config, MaskedConvWgmmaKernel<C>, p, weights);
+}
+
+}  // namespace jaxsparse

@@ -1,0 +1,67 @@
+// The module jaxsparse._cuda: one registrations() dictionary of FFI handlers, and the FFI version
+// they were built against.
+#include <cuda_runtime_api.h>
+#include <nanobind/nanobind.h>
+
+#include "cuda/workspace.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace nb = nanobind;
+
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePackMaskCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseUnpackMaskCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseTileIndexCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseComponentIndexCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskIndexCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePortfolioIndexCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedMatmulCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedMatmulCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedNetworkCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedNetworkCudaInit);
+
+namespace {
+
+nb::capsule Capsule(XLA_FFI_Handler* handler) {
+  return nb::capsule(reinterpret_cast<void*>(handler), "xla._CUSTOM_CALL_TARGET");
+}
+
+// A handler with a step that runs before every execution (it loads every variant once per device).
+nb::dict Staged(XLA_FFI_Handler* initialize, XLA_FFI_Handler* execute) {
+  nb::dict stages;
+  stages["initialize"] = Capsule(initialize);
+  stages["execute"] = Capsule(execute);
+  return stages;
+}
+
+nb::dict Registrations() {
+  nb::dict targets;
+  targets["jaxsparse_pack_mask"] = Capsule(JaxsparsePackMaskCuda);
+  targets["jaxsparse_unpack_mask"] = Capsule(JaxsparseUnpackMaskCuda);
+  targets["jaxsparse_tile_index"] = Capsule(JaxsparseTileIndexCuda);
+  targets["jaxsparse_component_index"] = Capsule(JaxsparseComponentIndexCuda);
+  targets["jaxsparse_mask_index"] = Capsule(JaxsparseMaskIndexCuda);
+  targets["jaxsparse_portfolio_index"] = Capsule(JaxsparsePortfolioIndexCuda);
+  targets["jaxsparse_masked_conv"] = Staged(JaxsparseMaskedConvCudaInit, JaxsparseMaskedConvCuda);
+  targets["jaxsparse_masked_conv_dkernel"] =
+      Staged(JaxsparseMaskedConvDkernelCudaInit, JaxsparseMaskedConvDkernelCuda);
+  targets["jaxsparse_bounded_matmul"] =
+      Staged(JaxsparseBoundedMatmulCudaInit, JaxsparseBoundedMatmulCuda);
+  targets["jaxsparse_bounded_network"] =
+      Staged(JaxsparseBoundedNetworkCudaInit, JaxsparseBoundedNetworkCuda);
+  return targets;
+}
+
+}  // namespace
+
+NB_MODULE(_cuda, m) {
+  m.doc() = "CUDA handlers of jaxsparse";
+  m.def("registrations", &Registrations, "FFI targets and their handlers");
+  jaxsparse::BindWorkspace(m);
+  m.attr("ffi_api_version") = nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR);
+  m.attr("runtime_version") = CUDART_VERSION;
+  m.attr("architectures") = JAXSPARSE_ARCHITECTURES;
+}

@@ -1,0 +1,38 @@
+// What a tile kernel of the masked convolution knows about its problem: MaskedConvArgs in 32-bit,
+// counted in units of 16 bytes.
+#pragma once
+
+#include <cstdint>
+
+namespace jaxsparse {
+
+inline constexpr int kUnitBytes = 16;  // one cp.async, one lane of a gathered row
+inline constexpr int kStepUnits =
+    8;  // units of K in one pipeline stage: 128 bytes, the swizzle's width
+inline constexpr int kMaxTaps = 64;  // taps whose validity a row keeps as bits
+
+struct ConvParams {
+  int batch, in_h, in_w, out_h, out_w, out_c;
+  int kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
+  int lhs_dilation_h, lhs_dilation_w;
+  int pixel_units;  // of one input pixel: channels * bytes / 16
+  int k_steps;      // ceil(taps * pixel_units / kStepUnits)
+  bool taps_first;  // K runs over the taps of 128 bytes of channels, then over the channels
+  int n_tiles;      // ceil(out_c / tile_n)
+  int capacity, tile_h, tile_w;
+  bool grid_aligned, out_f32;
+  const int32_t* ids;
+  const int32_t* count;
+  const uint32_t* words;
+  const uint32_t* x_words;  // nullptr: every input pixel counts
+  const void* x;
+  const float* bias;  // nullptr: none
+  void* out;
+  float* parts;     // stream_k: unfinished tiles, one a CTA
+  uint32_t* flags;  // stream_k: [CTAs, consumer warps], zero before the launch
+  // activation(v) = gated ? v * sigmoid(v * (gate_a + gate_b * v * v)) : min(max(v, low), high)
+  bool gated;
+  float gate_a, gate_b, low, high;
+};
+
+}  // namespace jaxsparse

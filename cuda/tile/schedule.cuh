@@ -1,0 +1,93 @@
+// TileSchedule: which parts of which compute tiles a persistent CTA takes, from the row count that
+// only the device knows. N tiles of the same rows are neighbours in time, so that gathered pixels
+// are read from DRAM once and then from L2.
+//
+// Whole tiles go out in waves, one a worker. With StreamK the last full wave and the rest after it
+// are cut into equal runs of K steps instead, so that no worker idles in a wave that is nearly
+// empty: a run that starts inside a tile leaves its sum to the worker that has the tile's first
+// step.
+#pragma once
+
+#include "cuda/tile/conv_params.h"
+
+namespace jaxsparse {
+
+struct Segment {
+  int m_tile, n_tile;
+  int begin, end;  // K steps
+  int limit;       // streamed: where the tile's steps end, counted over all streamed tiles
+};
+
+// A worker is a cluster: `Cluster` CTAs take as many M tiles of one N tile, or `SplitK` CTAs share
+// one tile's K steps.
+template <int TileM, int Cluster, int SplitK, bool StreamK>
+class TileSchedule {
+ public:
+  static constexpr int kCtas = Cluster * SplitK;
+
+  __device__ TileSchedule(const ConvParams& p, int rows, int rank)
+      : n_tiles_(p.n_tiles),
+        k_steps_(p.k_steps),
+        rank_(rank),
+        worker_(static_cast<int>(blockIdx.x) / kCtas),
+        workers_(static_cast<int>(gridDim.x) / kCtas),
+        tile_(worker_) {
+    const int m_tiles = (rows + TileM - 1) / TileM;
+    const int total = (m_tiles + Cluster - 1) / Cluster * n_tiles_;
+    whole_ = total;
+    if constexpr (StreamK) {
+      if (total % workers_ != 0) whole_ = max(total / workers_ - 1, 0) * workers_;
+      streamed_ = total - whole_;
+      sharers_ = min(workers_, streamed_ * max(1, min(kMostParts, k_steps_ / kLeastSteps)));
+      position_ = Bound(worker_);
+      stop_ = Bound(worker_ + 1);
+    }
+  }
+
+  // The next segment, or false when this worker is done.
+  __device__ bool Next(Segment* s) {
+    if (tile_ < whole_) {
+      *s = Locate(tile_, rank_ * k_steps_ / SplitK, (rank_ + 1) * k_steps_ / SplitK);
+      if constexpr (SplitK == 1) s->begin = 0, s->end = k_steps_;
+      tile_ += workers_;
+      return true;
+    }
+    if constexpr (StreamK) {
+      if (position_ < stop_) {
+        const int t = position_ / k_steps_, first = t * k_steps_;
+        const int end = min(stop_, first + k_steps_);
+        *s = Locate(whole_ + t, position_ - first, end - first);
+        s->limit = first + k_steps_;
+        position_ = end;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Whether the `i`-th worker after this one holds a part of the streamed tile of `s`.
+  __device__ bool Shares(const Segment& s, int i) const {
+    return worker_ + i < sharers_ && Bound(worker_ + i) < s.limit;
+  }
+  __device__ bool Unfinished(const Segment& s) const { return s.end < k_steps_; }
+
+ private:
+  static constexpr int kMostParts = 4;   // of one tile: its owner adds them up alone
+  static constexpr int kLeastSteps = 2;  // a part, on average; so no worker's run is empty
+  static_assert(Cluster == 1 || SplitK == 1, "a cluster either shares weights or splits K");
+  static_assert(!StreamK || SplitK == 1, "stream_k and split_k exclude each other");
+
+  __device__ Segment Locate(int t, int begin, int end) const {
+    return {t / n_tiles_ * Cluster + (SplitK == 1 ? rank_ : 0), t % n_tiles_, begin, end, 0};
+  }
+  __device__ int Bound(int worker) const {
+    if (sharers_ == 0) return 0;
+    const int64_t steps = static_cast<int64_t>(streamed_) * k_steps_;
+    return static_cast<int>(steps * min(worker, sharers_) / sharers_);
+  }
+
+  int n_tiles_, k_steps_, rank_, worker_, workers_, tile_;
+  int whole_ = 0, streamed_ = 0, sharers_ = 0, position_ = 0, stop_ = 0;
+};
+
+}  // namespace jaxsparse

@@ -1,0 +1,71 @@
+// What one GEMM row needs to gather any tap: a base offset and one validity bit per tap. Padding,
+// stride, dilation, the input's dilation and the input mask all end here, so that a gather is one
+// addition and one predicate.
+#pragma once
+
+#include "cuda/tile/conv_params.h"
+#include "cuda/tile/pixel_rows.cuh"
+
+namespace jaxsparse {
+
+struct TapWindow {
+  uint32_t base;  // 16-byte units, modulo 2^32: tap t of the row is at base + TapOffset(t)
+  uint64_t taps;  // bit t: tap t exists and its input pixel counts
+};
+
+// One axis: the taps k whose input position (start + k*dilation) / lhs_dilation exists, as bits,
+// and `base` such that the position is base + k*dilation / lhs_dilation (rounded down) for each of
+// them.
+struct AxisTaps {
+  uint32_t bits;
+  int base;
+};
+
+__device__ inline AxisTaps FindAxisTaps(int start, int taps, int dilation, int lhs_dilation,
+                                        int size) {
+  AxisTaps axis = {0, start};
+  for (int k = 0; k < taps; ++k) {
+    const int n = start + k * dilation;
+    if (n < 0) continue;
+    const int position = lhs_dilation == 1 ? n : n / lhs_dilation;
+    if (position >= size || position * lhs_dilation != n) continue;
+    axis.bits |= 1u << k;
+    axis.base = position - (lhs_dilation == 1 ? k * dilation : k * dilation / lhs_dilation);
+  }
+  return axis;
+}
+
+// Offset of tap `tap` from a row's base, in units.
+__device__ inline uint32_t TapOffset(const ConvParams& p, int tap) {
+  const int ky = tap / p.kernel_w;
+  const int kx = tap - ky * p.kernel_w;
+  const uint32_t dy = ky * p.dilation_h / p.lhs_dilation_h;
+  const uint32_t dx = kx * p.dilation_w / p.lhs_dilation_w;
+  return (dy * p.in_w + dx) * p.pixel_units;
+}
+
+__device__ inline TapWindow FindTapWindow(const ConvParams& p, const OutputPixel& pixel) {
+  if (!pixel.active) return {0, 0};
+  const AxisTaps rows = FindAxisTaps(pixel.y * p.stride_h - p.pad_top, p.kernel_h, p.dilation_h,
+                                     p.lhs_dilation_h, p.in_h);
+  const AxisTaps columns = FindAxisTaps(pixel.x * p.stride_w - p.pad_left, p.kernel_w, p.dilation_w,
+                                        p.lhs_dilation_w, p.in_w);
+  uint64_t taps = 0;
+  for (int ky = 0; ky < p.kernel_h; ++ky) {
+    uint64_t line = (rows.bits >> ky) & 1 ? columns.bits : 0;
+    if (line != 0 && p.x_words != nullptr) {
+      const int y = rows.base + ky * p.dilation_h / p.lhs_dilation_h;
+      const int64_t at = (static_cast<int64_t>(pixel.b) * p.in_h + y) * ((p.in_w + 31) / 32);
+      for (int kx = 0; kx < p.kernel_w; ++kx) {
+        if (((line >> kx) & 1) == 0) continue;
+        const int x = columns.base + kx * p.dilation_w / p.lhs_dilation_w;
+        if (((p.x_words[at + x / 32] >> (x % 32)) & 1) == 0) line &= ~(uint64_t{1} << kx);
+      }
+    }
+    taps |= line << (ky * p.kernel_w);
+  }
+  const uint32_t line = static_cast<uint32_t>(pixel.b) * p.in_h + rows.base;
+  return {(line * p.in_w + columns.base) * p.pixel_units, taps};
+}
+
+}  // namespace jaxsparse

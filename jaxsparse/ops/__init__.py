@@ -1,0 +1,9 @@
+"""The public operations, one file an op."""
+
+from jaxsparse.ops.bounded_matmul import bounded_matmul as bounded_matmul
+from jaxsparse.ops.grouped_matmul import grouped_matmul as grouped_matmul
+from jaxsparse.ops.masked_conv import masked_conv as masked_conv
+from jaxsparse.ops.masked_dense import masked_dense as masked_dense
+from jaxsparse.ops.masked_matmul import masked_matmul as masked_matmul
+from jaxsparse.ops.route import Routing as Routing
+from jaxsparse.ops.route import route as route

@@ -1,0 +1,78 @@
+"""Checks that every op shares: each names the argument, what came, and what is needed."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+FLOATS = (np.dtype(np.float32), np.dtype(jnp.bfloat16), np.dtype(np.float16))
+ACTIVATIONS = (None, "relu", "relu6", "silu", "gelu")
+
+
+def check_rank(name: str, value: Any, rank: int) -> None:
+    """`value` is an array of `rank` axes."""
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        raise TypeError(f"{name} must be an array, not {type(value).__name__}")
+    if len(value.shape) != rank:
+        raise ValueError(f"{name} has shape {tuple(value.shape)}; it needs {rank} axes")
+
+
+def check_float(name: str, value: Any) -> None:
+    """`value` is float32, bfloat16 or float16."""
+    if np.dtype(value.dtype) not in FLOATS:
+        raise TypeError(f"{name} has dtype {value.dtype}; it takes float32, bfloat16 or float16")
+
+
+def check_match(name: str, groups: int, channels: int, per_group: int, outputs: int) -> None:
+    """The channels of input and kernel agree with the number of groups."""
+    if not isinstance(groups, int) or groups < 1:
+        raise ValueError(f"{name}={groups!r}; it takes a positive int")
+    if per_group * groups != channels:
+        raise ValueError(
+            f"kernel has {per_group} input channels; x has {channels} and {name}={groups}, "
+            f"so it needs {channels / groups:g}"
+        )
+    if outputs % groups:
+        raise ValueError(f"kernel has {outputs} outputs, no multiple of {name}={groups}")
+
+
+def check_activation(activation: str | None) -> None:
+    """`activation` is one of those that the kernels fuse."""
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"activation={activation!r} is none of {', '.join(map(repr, ACTIVATIONS))}"
+        )
+
+
+def check_offsets(name: str, shape: tuple[int, ...]) -> None:
+    """Every axis fits the 32-bit coordinates of the kernels (offsets are 64-bit)."""
+    if any(n >= 2**31 for n in shape) or np.prod(shape[:-1], dtype=object) >= 2**31:
+        raise ValueError(f"{name} has shape {tuple(shape)}: 2^31 pixels or more are not supported")
+
+
+def canonical_precision(precision: Any) -> str:
+    """ "default" or "highest", from an argument of jax.lax's kind or
+    `jax.default_matmul_precision`.
+
+    Raises:
+        ValueError: for a precision that jax does not know.
+    """
+    if isinstance(precision, tuple):
+        found = {canonical_precision(p) for p in precision}
+        return "highest" if "highest" in found else "default"
+    if precision is None:
+        precision = jax.config.jax_default_matmul_precision  # pyright: ignore
+    if precision is None:
+        return "default"
+    if isinstance(precision, lax.Precision):
+        return "default" if precision == lax.Precision.DEFAULT else "highest"
+    name = str(precision).lower()
+    if name in ("default", "fastest", "bfloat16", "tensorfloat32"):
+        return "default"
+    if name in ("high", "highest", "float32", "bfloat16_3x"):
+        return "highest"
+    raise ValueError(
+        f"precision={precision!r}; it takes None, 'default', 'high', 'highest' or a lax.Precision"
+    )

@@ -1,0 +1,109 @@
+"""The geometry of a convolution: what is static about it, its result's shape, and its transpose."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+Pair = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Geometry:
+    """Window of a 2-D convolution; `padding` is ((top, bottom), (left, right)), may be negative."""
+
+    strides: Pair
+    padding: tuple[Pair, Pair]
+    dilation: Pair
+    lhs_dilation: Pair
+    groups: int
+
+    def out_size(self, in_hw: Sequence[int], kernel_hw: Sequence[int]) -> Pair:
+        """Height and width of the result."""
+        sizes = []
+        for n, k, s, p, d, up in zip(
+            in_hw,
+            kernel_hw,
+            self.strides,
+            self.padding,
+            self.dilation,
+            self.lhs_dilation,
+            strict=True,
+        ):
+            spread = (n - 1) * up + 1 if n else 0
+            room = spread + p[0] + p[1] - ((k - 1) * d + 1 if k else 0)
+            sizes.append(room // s + 1 if room >= 0 else 0)
+        return sizes[0], sizes[1]
+
+    def transposed(
+        self, in_hw: Sequence[int], kernel_hw: Sequence[int], out_hw: Sequence[int]
+    ) -> "Geometry":
+        """The convolution of the cotangent with the flipped kernel that gives the gradient of the
+        input.
+        """
+        padding = []
+        for n, k, s, p, d, up, m in zip(
+            in_hw,
+            kernel_hw,
+            self.strides,
+            self.padding,
+            self.dilation,
+            self.lhs_dilation,
+            out_hw,
+            strict=True,
+        ):
+            low = (k - 1) * d - p[0]
+            # The result has n rows at stride `up` over the cotangent spread by `s`.
+            high = (n - 1) * up + 1 + (k - 1) * d - low - ((m - 1) * s + 1 if m else 0)
+            padding.append((low, high))
+        return Geometry(
+            self.lhs_dilation,
+            (padding[0], padding[1]),
+            self.dilation,
+            self.strides,
+            self.groups,
+        )
+
+
+def pair(value: int | Sequence[int], name: str, *, least: int = 1) -> Pair:
+    """One int, or two, each at least `least`.
+
+    Raises:
+        TypeError, ValueError: naming the argument.
+    """
+    values = (value, value) if isinstance(value, int) else tuple(value)
+    if len(values) != 2 or not all(isinstance(v, int) for v in values):
+        raise TypeError(f"{name} takes an int or two ints, not {value!r}")
+    if min(values) < least:
+        raise ValueError(f"{name}={value!r}: each must be at least {least}")
+    return values[0], values[1]
+
+
+def resolve_padding(
+    padding: Any, in_hw: Sequence[int], kernel_hw: Pair, strides: Pair, dilation: Pair
+) -> tuple[Pair, Pair]:
+    """SAME, VALID, SAME_LOWER, one int, two ints or two pairs, as ((top, bottom), (left, right)).
+
+    Raises:
+        TypeError, ValueError: naming the argument.
+    """
+    if isinstance(padding, str):
+        window = [(k - 1) * d + 1 for k, d in zip(kernel_hw, dilation, strict=True)]
+        try:
+            low_high = jax.lax.padtype_to_pads(in_hw, window, strides, padding.upper())
+        except (ValueError, RuntimeError) as error:
+            raise ValueError(f"padding={padding!r}; strings are SAME, SAME_LOWER, VALID") from error
+        return _pairs(low_high, padding)
+    if isinstance(padding, int):
+        return _pairs([(padding, padding)] * 2, padding)
+    each = [(p, p) if isinstance(p, int) else p for p in padding]
+    return _pairs(each, padding)
+
+
+def _pairs(value: Sequence[Any], given: Any) -> tuple[Pair, Pair]:
+    flat = [tuple(int(q) for q in p) for p in value]
+    if len(flat) != 2 or any(len(p) != 2 for p in flat):
+        raise TypeError(f"padding takes a string, an int, or two (low, high) pairs, not {given!r}")
+    (top, bottom), (left, right) = flat
+    return (top, bottom), (left, right)

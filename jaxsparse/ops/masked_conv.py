@@ -1,0 +1,154 @@
+"""`masked_conv`: the public face. Checks at trace time, then hands arrays to the differentiable
+core.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from jaxsparse.ffi import Implementation, lift
+from jaxsparse.ffi.platform import NAMES, plan
+from jaxsparse.index import TileIndex, tile_index
+from jaxsparse.ops.checks import (
+    canonical_precision,
+    check_activation,
+    check_float,
+    check_match,
+    check_offsets,
+    check_rank,
+)
+from jaxsparse.ops.geometry import Geometry, pair, resolve_padding
+from jaxsparse.ops.masked_conv_core import ConvParams, conv
+from jaxsparse.ops.masked_conv_run import describe
+from jaxsparse.select.config import settings
+from jaxsparse.select.explain import check_overflow, record
+
+
+def masked_conv(
+    x: Float[Array, "B H W C"],
+    kernel: Float[Array, "kh kw C/g O"],
+    active: Bool[Array, "B Ho Wo"] | TileIndex,
+    *,
+    strides: int | tuple[int, int] = 1,
+    padding: Any = "SAME",
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
+    bias: Float[Array, "O"] | None = None,
+    activation: str | None = None,
+    base: Float[Array, "B Ho Wo O"] | None = None,
+    precision: jax.lax.PrecisionLike = None,
+    preferred_element_type: Any = None,
+    implementation: Implementation = None,
+) -> Float[Array, "B Ho Wo O"]:
+    """Convolution at the active pixels of the output only.
+
+    `where(mask, activation(conv(x, kernel) + bias), base)`, with `base=None` meaning zeros.
+    Exact: a pixel outside the mask is `base`, also inside an active tile, and what lies outside the
+    reach of the mask is never read (it may hold NaN). Differentiable in x, kernel, bias and base;
+    the gradients touch active tiles only.
+    Dense tiles inside a sparse image, with phantom reads and writes at their edges: DynaSpa 3.1.
+
+    Args:
+        x: float32, bfloat16 or float16 [B, H, W, C].
+        kernel: same dtype as x, [kh, kw, C/groups, O].
+        active: which output pixels to compute: bool[B, Ho, Wo], or a `TileIndex` of it, built once
+            for many ops.
+        strides: one or two positive ints.
+        padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)).
+        dilation: of the kernel, one or two positive ints.
+        groups: C and O must be multiples of it; depthwise is groups=C.
+        bias: [O], added in float32.
+        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), applied before rounding.
+        base: what the result starts as, in the result's dtype; None means zeros. Its buffer becomes
+            the result's where it may be donated, and then inactive pixels cost nothing.
+        precision: as in jax.lax; "highest" multiplies float32 in float32, the default takes TF32 on
+            a GPU.
+        preferred_element_type: the result's dtype: x's dtype (default) or float32.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+
+    Returns:
+        [B, Ho, Wo, O] of x's dtype or float32. When the index overflowed its capacity, the tiles it
+        could not list stay `base` (`TileIndex.overflow` says so, `js.checked()` raises).
+
+    Raises:
+        TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
+            ValueError when a named implementation cannot run.
+    """
+    check_rank("x", x, 4)
+    check_rank("kernel", kernel, 4)
+    x, kernel = jnp.asarray(x), jnp.asarray(kernel)
+    check_float("x", x)
+    if kernel.dtype != x.dtype:
+        raise TypeError(f"kernel has dtype {kernel.dtype}, x has {x.dtype}: they must be equal")
+    strides, dilation = pair(strides, "strides"), pair(dilation, "dilation")
+    check_match("groups", groups, x.shape[3], kernel.shape[2], kernel.shape[3])
+    window = kernel.shape[0], kernel.shape[1]
+    pads = resolve_padding(padding, x.shape[1:3], window, strides, dilation)
+    geometry = Geometry(strides, pads, dilation, (1, 1), groups)
+    shape = (x.shape[0], *geometry.out_size(x.shape[1:3], window))
+    out_dtype = np.dtype(preferred_element_type or x.dtype)
+    if out_dtype not in (x.dtype, np.dtype(np.float32)):
+        raise TypeError(f"preferred_element_type={out_dtype}: it takes {x.dtype} or float32")
+    check_activation(activation)
+    if bias is not None:
+        check_rank("bias", bias, 1)
+        if bias.shape != (kernel.shape[3],):
+            raise ValueError(
+                f"bias has shape {bias.shape}; kernel's outputs need {kernel.shape[3:]}"
+            )
+        bias = jnp.asarray(bias)
+        check_float("bias", bias)
+        bias = bias.astype(jnp.float32)
+    if base is not None:
+        check_rank("base", base, 4)
+        base = jnp.asarray(base)
+        if base.shape != (*shape, kernel.shape[3]) or base.dtype != out_dtype:
+            result = f"{out_dtype}{[*shape, kernel.shape[3]]}"
+            raise ValueError(f"base is {base.dtype}{list(base.shape)}; the result is {result}")
+    check_offsets("x", x.shape)
+    check_offsets("the result", (*shape, kernel.shape[3]))
+    plan("masked_conv", implementation, NAMES)
+    index = _index(active, shape, implementation)
+    params = ConvParams(
+        geometry,
+        activation,
+        canonical_precision(precision),
+        out_dtype.name,
+        implementation
+        if implementation is None or isinstance(implementation, str)
+        else tuple(implementation),
+    )
+    check_overflow("masked_conv", index)
+    record(
+        "masked_conv",
+        f"{x.dtype.name}{list(x.shape)} * {list(kernel.shape)} -> {list(shape)}",
+        plan("masked_conv", implementation, NAMES),
+        lambda name: describe(params, name, x, kernel, index),
+        index,
+    )
+    return _run(params, *lift(x, kernel, bias, base, index))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(params: ConvParams, x: Any, kernel: Any, bias: Any, base: Any, index: TileIndex) -> Any:
+    return conv(params, x, kernel, bias, base, index, None)
+
+
+def _index(active: Any, shape: tuple[int, ...], implementation: Implementation) -> TileIndex:
+    """`active` as an index of a result with the spatial shape (B, Ho, Wo)."""
+    if isinstance(active, TileIndex):
+        if active.shape != shape:
+            raise ValueError(
+                f"active is a TileIndex of a mask {active.shape}; the result has {shape}"
+            )
+        return active
+    check_rank("active", active, 3)
+    if active.dtype != np.bool_:
+        raise TypeError(f"active has dtype {active.dtype}; it takes a bool mask or a TileIndex")
+    if active.shape != shape:
+        raise ValueError(f"active has shape {active.shape}; the result's mask has {shape}")
+    return tile_index(active, ordered=settings().deterministic, implementation=implementation)

@@ -1,0 +1,146 @@
+"""The differentiable core of `masked_conv`: three linear maps, each the others' transpose.
+
+The forward is linear in x and in the kernel, so its gradients are a masked convolution again (of
+the masked cotangent with the flipped kernel, at the pixels the mask reaches) and `dkernel`. Both
+are ops with rules of their own, so derivatives of any order stay sparse.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxsparse.bits import pack_mask, unpack_mask
+from jaxsparse.index import TileIndex
+from jaxsparse.mask.reach import reach
+from jaxsparse.ops import masked_conv_run
+from jaxsparse.ops.geometry import Geometry
+from jaxsparse.ops.masked_conv_run import ConvParams
+from jaxsparse.reference.activations import ACTIVATIONS
+
+__all__ = ["ConvParams", "conv", "dkernel"]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def conv(
+    p: ConvParams,
+    x: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None,
+    base: jax.Array | None,
+    index: TileIndex,
+    x_words: jax.Array | None,
+) -> jax.Array:
+    """Forward, with an optional mask on the input's pixels."""
+    return masked_conv_run.forward(p)(x, kernel, bias, base, index, x_words)
+
+
+def _conv_fwd(p: ConvParams, x, kernel, bias, base, index, x_words):
+    if p.activation in (None, "relu", "relu6"):
+        out = conv(p, x, kernel, bias, base, index, x_words)
+        return out, (x, kernel, bias, base, index, x_words, None if p.activation is None else out)
+    # Pre-activations are kept in float32, so that the result is rounded once, as in the fused
+    # epilogue.
+    linear = dataclasses.replace(p, activation=None, out_dtype="float32")
+    pre: Any = conv(linear, x, kernel, bias, None, index, x_words)
+    y = ACTIVATIONS[p.activation](pre).astype(p.out_dtype)
+    out = jnp.where(index.cover()[..., None], y, jnp.zeros_like(y) if base is None else base)
+    return out, (x, kernel, bias, base, index, x_words, pre)
+
+
+def _conv_bwd(p: ConvParams, saved: Any, g: jax.Array):
+    x, kernel, bias, base, index, x_words, y = saved
+    mask = index.cover()[..., None]
+    dbase = None if base is None else jnp.where(mask, jnp.zeros_like(g), g)
+    g = _activation_grad(p.activation, y, g)
+    dbias = None
+    if bias is not None:
+        dbias = jnp.where(mask, g, jnp.zeros_like(g)).astype(jnp.float32).sum((0, 1, 2))
+    g = g.astype(x.dtype)
+    linear = dataclasses.replace(p, activation=None, out_dtype=x.dtype.name)
+    dx = _input_grad(linear, g, kernel, index, x.shape, x_words)
+    dk: Any = dkernel(linear, kernel.shape[:2], _masked(x, x_words), g, index)
+    return dx, dk.astype(kernel.dtype), dbias, dbase, None, None
+
+
+conv.defvjp(_conv_fwd, _conv_bwd)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def dkernel(
+    p: ConvParams, kernel_hw: tuple[int, int], x: jax.Array, g: jax.Array, index: TileIndex
+) -> jax.Array:
+    """Gradient of the kernel: float32 [kh, kw, C/g, O], summed over the active pixels."""
+    return masked_conv_run.dkernel(p, kernel_hw)(x, g, index)
+
+
+def _dkernel_fwd(p: ConvParams, kernel_hw, x, g, index):
+    return dkernel(p, kernel_hw, x, g, index), (x, g, index)
+
+
+def _dkernel_bwd(p: ConvParams, kernel_hw, saved: Any, ct: jax.Array):
+    x, g, index = saved
+    kernel = ct.astype(x.dtype)
+    dx = _input_grad(p, g, kernel, index, x.shape, None)
+    dg = conv(dataclasses.replace(p, out_dtype=g.dtype.name), x, kernel, None, None, index, None)
+    return dx, dg, None
+
+
+dkernel.defvjp(_dkernel_fwd, _dkernel_bwd)
+
+
+def _input_grad(
+    p: ConvParams,
+    g: jax.Array,
+    kernel: jax.Array,
+    index: TileIndex,
+    x_shape: tuple[int, ...],
+    x_words: jax.Array | None,
+) -> jax.Array:
+    """Convolve the cotangent's active pixels with the flipped kernel, where the mask reaches the
+    input.
+    """
+    geo = p.geometry
+    kh, kw, per_group, outputs = kernel.shape
+    grouped = kernel[::-1, ::-1].reshape(kh, kw, per_group, geo.groups, outputs // geo.groups)
+    flipped = grouped.transpose(0, 1, 4, 3, 2).reshape(kh, kw, outputs // geo.groups, x_shape[3])
+    cover = index.cover()
+    touched = touched_pixels(geo, cover, (kh, kw), x_shape[1:3])
+    if x_words is not None:
+        touched &= unpack_mask(x_words, x_shape[2])
+    target = TileIndex.from_words(pack_mask(touched), x_shape[2], (1, 1), ordered=p.deterministic)
+    back = dataclasses.replace(
+        p, geometry=geo.transposed(x_shape[1:3], (kh, kw), g.shape[1:3]), out_dtype=g.dtype.name
+    )
+    return conv(back, g, flipped, None, None, target, pack_mask(cover))
+
+
+def touched_pixels(
+    geo: Geometry, cover: jax.Array, kernel_hw: Sequence[int], in_hw: Sequence[int]
+) -> jax.Array:
+    """bool[B,H,W]: input pixels that a tap of an active output pixel reads."""
+    spread = tuple(
+        (n - 1) * up + 1 if n else 0 for n, up in zip(in_hw, geo.lhs_dilation, strict=True)
+    )
+    seen = reach(cover, kernel_hw, geo.strides, geo.padding, geo.dilation, spread)
+    return seen[:, :: geo.lhs_dilation[0], :: geo.lhs_dilation[1]]
+
+
+def _activation_grad(activation: str | None, y: jax.Array | None, g: jax.Array) -> jax.Array:
+    if activation is None or y is None:
+        return g
+    if activation == "relu":
+        return jnp.where(y > 0, g, jnp.zeros_like(g))
+    if activation == "relu6":
+        return jnp.where((y > 0) & (y < 6), g, jnp.zeros_like(g))
+    _, back = jax.vjp(ACTIVATIONS[activation], y)
+    return back(g.astype(y.dtype))[0]
+
+
+def _masked(x: jax.Array, x_words: jax.Array | None) -> jax.Array:
+    if x_words is None:
+        return x
+    return jnp.where(unpack_mask(x_words, x.shape[2])[..., None], x, jnp.zeros_like(x))

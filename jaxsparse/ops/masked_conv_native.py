@@ -1,0 +1,170 @@
+"""`masked_conv` on its native handlers: operands, attributes, workspaces, and which variant takes
+which problem.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsparse.bits import pack_mask
+from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi.register import native
+from jaxsparse.index import TileIndex
+from jaxsparse.select.variants import Variant, table
+
+DTYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
+ACTIVATIONS = {None: 0, "relu": 1, "relu6": 2, "silu": 3, "gelu": 4}
+
+
+def attributes(p: Any, index: TileIndex) -> dict[str, int]:
+    """The attributes that forward and dkernel share."""
+    geo = p.geometry
+    return {
+        "stride_h": geo.strides[0],
+        "stride_w": geo.strides[1],
+        "pad_top": geo.padding[0][0],
+        "pad_left": geo.padding[1][0],
+        "dilation_h": geo.dilation[0],
+        "dilation_w": geo.dilation[1],
+        "groups": geo.groups,
+        "tile_h": index.tile[0],
+        "tile_w": index.tile[1],
+        "precision": int(p.precision == "highest"),
+    }
+
+
+def forward(p: Any, platform: str, variant: str, x, kernel, bias, base, index, x_words):
+    """One forward call of `variant`; `base` becomes the result."""
+    out = (*index.shape, kernel.shape[3])
+    row = table("masked_conv", platform)[variant]
+    return ffi_call(
+        "jaxsparse_masked_conv",
+        [(out, p.out_dtype), ((workspace(p, platform, row, x, kernel, index),), np.uint8)],
+        x,
+        kernel,
+        index.ids,
+        index.count,
+        index.words,
+        jnp.zeros(0, jnp.uint32) if x_words is None else x_words,
+        jnp.zeros(0, jnp.float32) if bias is None else bias,
+        jnp.zeros(0, p.out_dtype) if base is None else base,
+        input_output_aliases=None if base is None else {7: 0},
+        lhs_dilation_h=p.geometry.lhs_dilation[0],
+        lhs_dilation_w=p.geometry.lhs_dilation[1],
+        activation=ACTIVATIONS[p.activation],
+        variant=row.number,
+        **attributes(p, index),  # pyright: ignore[reportArgumentType]
+    )[0]
+
+
+def dkernel(
+    p: Any, kernel_hw: tuple[int, int], platform: str, x: jax.Array, g: jax.Array, index: TileIndex
+) -> jax.Array:
+    """The kernel's gradient, float32 [kh, kw, C/g, O]."""
+    shape = (*kernel_hw, x.shape[3] // p.geometry.groups, g.shape[3])
+    if index.align == "component" or (platform == "cuda" and index.tile != (1, 1)):
+        index = pixels_of(index, ordered=p.deterministic)
+    family = dkernel_family(p, platform, x, g)
+    return ffi_call(
+        "jaxsparse_masked_conv_dkernel",
+        [
+            (shape, np.float32),
+            ((dkernel_workspace(p, platform, x, g, shape, index, family),), np.uint8),
+        ],
+        x,
+        g,
+        index.ids,
+        index.count,
+        index.words,
+        variant=family,
+        **attributes(p, index),  # pyright: ignore[reportArgumentType]
+    )[0]
+
+
+def pixels_of(index: TileIndex, *, ordered: bool) -> TileIndex:
+    """The covered pixels one by one: no pixel twice (components overlap), no product in vain."""
+    words = pack_mask(index.cover()) if index.may_overflow else index.words
+    return TileIndex.from_words(words, index.shape[2], (1, 1), ordered=ordered)
+
+
+def dkernel_family(p: Any, platform: str, x: Any, g: Any) -> int:
+    """0 for every problem; 1, tiled products, for one group and rows of whole 16 bytes."""
+    if platform == "cpu" or p.geometry.groups != 1 or x.dtype != g.dtype:
+        return 0
+    vector = 16 // x.dtype.itemsize
+    return int(x.shape[3] % vector == 0 and g.shape[3] % vector == 0 and x.shape[3] > 0)
+
+
+def variants(p: Any, platform: str, x: Any, kernel: Any) -> list[str]:
+    """The variants whose handler takes this problem."""
+    return [
+        n
+        for n in table("masked_conv", platform)
+        if reason_against(p, platform, n, x, kernel) is None
+    ]
+
+
+def reason_against(p: Any, platform: str, variant: str, x: Any, kernel: Any) -> str | None:
+    """Why `variant` does not take this problem, or None. The handlers refuse by the same rules."""
+    if platform == "cpu":
+        return None
+    row = table("masked_conv", platform)[variant]
+    if variant == "direct":
+        return None
+    kh, kw, _, outputs = kernel.shape
+    vector = 16 // x.dtype.itemsize
+    if p.geometry.groups != 1:
+        return f"groups={p.geometry.groups}: it takes 1"
+    if variant == "ffma":
+        vector = 4
+        if x.dtype != np.float32 or p.precision != "highest":
+            return "it is for float32 at precision 'highest'"
+    elif p.precision == "highest" and x.dtype == np.float32:
+        return "float32 products are asked for, not TF32"
+    elif kh * kw > 64 or max(kh, kw) > 32:
+        return f"a window of {kh}x{kw}: it takes 64 taps, 32 a side"
+    elif not _is_hopper():
+        return "the device is not of compute capability 9.0"
+    elif -(-kh * kw * x.shape[3] // (8 * vector)) < row.fields["split_k"]:
+        return f"K = {kh * kw * x.shape[3]} has fewer steps than split_k={row.fields['split_k']}"
+    if x.shape[3] == 0 or x.shape[3] % vector or outputs % vector:
+        return f"{x.shape[3]} and {outputs} channels: both must be multiples of {vector}"
+    return None
+
+
+def _is_hopper() -> bool:
+    """Whether JAX's CUDA device is a Hopper; where there is none, the lowering is for one."""
+    try:
+        return jax.devices("cuda")[0].compute_capability == "9.0"
+    except RuntimeError:
+        return True
+
+
+def sizes(p: Any, x_shape: Any, kernel_shape: Any, out_hw: Any) -> tuple[int, ...]:
+    """The geometry as the native modules take it, in the order of their ConvGeometry."""
+    geo, (kh, kw, _, outputs) = p.geometry, kernel_shape
+    return (
+        *(*x_shape, *out_hw, outputs, kh, kw, *geo.strides),
+        *(geo.padding[0][0], geo.padding[1][0], *geo.dilation, *geo.lhs_dilation, geo.groups),
+    )
+
+
+def workspace(p: Any, platform: str, row: Variant, x: Any, kernel: Any, index: TileIndex) -> int:
+    """Bytes of workspace of one forward call, asked of the kernels themselves."""
+    geometry = sizes(p, x.shape, kernel.shape, index.shape[1:])
+    return native(platform).masked_conv_workspace(
+        geometry, DTYPES[x.dtype.name], *([] if platform == "cpu" else [row.number])
+    )
+
+
+def dkernel_workspace(
+    p: Any, platform: str, x: Any, g: Any, kernel_shape: Any, index: TileIndex, family: int
+) -> int:
+    """Bytes of workspace of one dkernel call."""
+    geometry = sizes(p, x.shape, kernel_shape, index.shape[1:])
+    ask = native(platform).masked_conv_dkernel_workspace
+    if platform == "cpu":
+        return ask(geometry, DTYPES[x.dtype.name], DTYPES[g.dtype.name])
+    return ask(geometry, index.capacity, *index.tile, bool(family))

@@ -1,0 +1,194 @@
+"""How `masked_conv` runs: vmap folded into the batch, an implementation per platform, a variant per
+call.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+from jaxsparse.bits import pack_mask, unpack_mask
+from jaxsparse.ffi import Implementation, dispatch
+from jaxsparse.index import TileIndex
+from jaxsparse.ops import masked_conv_native as native
+from jaxsparse.ops.batching import fold, loop_over, unfold
+from jaxsparse.ops.geometry import Geometry
+from jaxsparse.reference import masked_conv as reference
+from jaxsparse.select import Problem, choose
+from jaxsparse.select.config import settings
+from jaxsparse.select.select import select
+from jaxsparse.select.variants import table
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvParams:
+    """What is static about one call."""
+
+    geometry: Geometry
+    activation: str | None
+    precision: str
+    out_dtype: str
+    implementation: Implementation = None
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether indices built for this call are ordered."""
+        return settings().deterministic
+
+
+def forward(p: ConvParams) -> Callable[..., jax.Array]:
+    """A function (x, kernel, bias, base, index, x_words) -> out with its vmap rule; the selection
+    in force is kept.
+    """
+
+    @custom_vmap
+    def run(x, kernel, bias, base, index, x_words):
+        return dispatch(
+            "masked_conv",
+            p.implementation,
+            cuda=functools.partial(_on_device, p, "cuda"),
+            cpu=functools.partial(_on_device, p, "cpu"),
+            reference=functools.partial(_reference, p),
+        )(x, kernel, bias, base, index, x_words)
+
+    @run.def_vmap
+    def rule(axis_size, in_batched, x, kernel, bias, base, index, x_words):
+        args = (x, kernel, bias, base, index, x_words)
+        if any(jax.tree.leaves(in_batched[1:3])):
+            return loop_over(forward(p), args, in_batched), True
+        xb, _, _, base_b, index_b, words_b = in_batched
+        x = fold(x, xb, axis_size)
+        base = None if base is None else fold(base, base_b, axis_size)
+        x_words = None if x_words is None else fold(x_words, words_b, axis_size)
+        out = forward(p)(x, kernel, bias, base, fold_index(index, index_b, axis_size), x_words)
+        return unfold(out, axis_size), True
+
+    return run
+
+
+def dkernel(p: ConvParams, kernel_hw: tuple[int, int]) -> Callable[..., jax.Array]:
+    """A function (x, g, index) -> float32 kernel gradient, with its vmap rule."""
+
+    @custom_vmap
+    def run(x, g, index):
+        return dispatch(
+            "masked_conv_dkernel",
+            p.implementation,
+            cuda=functools.partial(native.dkernel, p, kernel_hw, "cuda"),
+            cpu=functools.partial(native.dkernel, p, kernel_hw, "cpu"),
+            reference=functools.partial(_reference_dkernel, p, kernel_hw),
+        )(x, g, index)
+
+    @run.def_vmap
+    def rule(axis_size, in_batched, *args):
+        return loop_over(dkernel(p, kernel_hw), args, in_batched), True
+
+    return run
+
+
+def fold_index(index: TileIndex, batched: Any, axis_size: int) -> TileIndex:
+    """One index over axis_size*B images from a (possibly) batched one over B; keeps which tiles
+    were listed.
+    """
+    b, h, w = index.shape
+    if any(jax.tree.leaves(batched)):
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched)
+        words = jax.vmap(_cover_words, in_axes=(axes,), axis_size=axis_size)(index)
+    else:
+        words = jnp.broadcast_to(_cover_words(index), (axis_size, *index.words.shape))
+    words = words.reshape(axis_size * b, h, words.shape[-1])
+    return TileIndex.from_words(words, w, index.tile, ordered=settings().deterministic)
+
+
+def _cover_words(index: TileIndex) -> jax.Array:
+    return pack_mask(index.cover()) if index.may_overflow else index.words
+
+
+def _on_device(p: ConvParams, platform: str, x, kernel, bias, base, index, x_words):
+    """Run the variant that `select/` chooses; the dense convolution is among them."""
+    problem = problem_of(p, x, kernel, index, platform)
+    args = (x, kernel, bias, base, index, x_words)
+    branches = {
+        name: functools.partial(native.forward, p, platform, name)
+        for name in native.variants(p, platform, x, kernel)
+    }
+    # The dense convolution sums as XLA does for this dtype: its result is rounded before the bias.
+    branches["dense"] = functools.partial(_reference, p, sum_dtype=np.dtype(p.out_dtype))
+    return select(problem, branches, index.count)(*args)
+
+
+def describe(p: ConvParams, name: str, x: Any, kernel: Any, index: TileIndex):
+    """For `js.explain`: the choice of implementation `name`, and what speaks against its other
+    variants.
+    """
+    if name == "reference":
+        return None, {}
+    takes = native.variants(p, name, x, kernel)
+    choice = choose(problem_of(p, x, kernel, index, name), [*takes, "dense"])
+    against = {v: native.reason_against(p, name, v, x, kernel) for v in table("masked_conv", name)}
+    return choice, {v: why for v, why in against.items() if why}
+
+
+def problem_of(p: ConvParams, x: Any, kernel: Any, index: TileIndex, platform: str) -> Problem:
+    """What the tuning tables know a convolution by."""
+    kh, kw, per_group, outputs = kernel.shape
+    features = {
+        "pixels": math.prod(index.shape),
+        "taps": kh * kw,
+        "channels": per_group,
+        "outputs": outputs,
+        "groups": p.geometry.groups,
+        "stride": p.geometry.strides[0] * p.geometry.strides[1],
+    }
+    dtype = "highest" if x.dtype == np.float32 and p.precision == "highest" else x.dtype.name
+    return Problem("masked_conv", platform, dtype, features, index.n_tiles)
+
+
+def _reference(p: ConvParams, x, kernel, bias, base, index, x_words, sum_dtype=reference.FLOAT32):
+    return reference.masked_conv(
+        x,
+        kernel,
+        index.cover(),
+        geometry=p.geometry,
+        bias=bias,
+        base=base,
+        x_mask=None if x_words is None else unpack_mask(x_words, x.shape[2]),
+        activation=p.activation,
+        precision=lax_precision(p),
+        out_dtype=np.dtype(p.out_dtype),
+        sum_dtype=sum_dtype,
+    )
+
+
+def _reference_dkernel(p: ConvParams, kernel_hw, x, g, index):
+    g = jnp.where(index.cover()[..., None], g, jnp.zeros_like(g)).astype(jnp.float32)
+    # A pixel that no active output reads must not enter the product: it may hold NaN.
+    x = x.astype(jnp.float32)
+    shape = (*kernel_hw, x.shape[3] // p.geometry.groups, g.shape[3])
+    if 0 in (*x.shape, *g.shape, *shape):
+        return jnp.zeros(shape, jnp.float32)
+    from jaxsparse.ops.masked_conv_core import touched_pixels
+
+    seen = touched_pixels(p.geometry, index.cover(), kernel_hw, x.shape[1:3])
+    x = jnp.where(seen[..., None], x, jnp.zeros_like(x))
+    linear = functools.partial(
+        reference.masked_conv,
+        x,
+        mask=jnp.ones(index.shape, bool),
+        geometry=p.geometry,
+        precision=lax_precision(p),
+        out_dtype=jnp.dtype(jnp.float32),
+    )
+    like = jax.typeof(x).update(shape=shape, dtype=np.dtype(np.float32))
+    return jax.linear_transpose(linear, like)(g)[0]
+
+
+def lax_precision(p: ConvParams) -> jax.lax.Precision:
+    """The precision as jax.lax takes it."""
+    return jax.lax.Precision.HIGHEST if p.precision == "highest" else jax.lax.Precision.DEFAULT

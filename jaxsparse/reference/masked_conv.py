@@ -1,0 +1,53 @@
+"""The masked convolution in plain jnp: its meaning, and what other platforms run."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxsparse.ops.geometry import Geometry
+from jaxsparse.reference.activations import ACTIVATIONS
+
+FLOAT32 = jnp.dtype(jnp.float32)
+
+
+def masked_conv(
+    x: jax.Array,
+    kernel: jax.Array,
+    mask: jax.Array,
+    *,
+    geometry: Geometry,
+    bias: jax.Array | None = None,
+    base: jax.Array | None = None,
+    x_mask: jax.Array | None = None,
+    activation: str | None = None,
+    precision: lax.Precision | None = None,
+    out_dtype: jnp.dtype,
+    sum_dtype: jnp.dtype = FLOAT32,
+) -> jax.Array:
+    """`where(mask, activation(conv(where(x_mask, x, 0), kernel) + bias), base)`, epilogue in f32.
+
+    x[B,H,W,C], kernel[kh,kw,C/g,O], mask[B,Ho,Wo], bias f32[O], base[B,Ho,Wo,O] -> [B,Ho,Wo,O].
+    """
+    if x_mask is not None:
+        x = jnp.where(x_mask[..., None], x, jnp.zeros((), x.dtype))
+    padding, up = geometry.padding, geometry.lhs_dilation
+    if min(padding[0] + padding[1]) < 0:  # XLA:CPU is wrong where a negative side meets a positive
+        sides = [(*p, u - 1) for p, u in zip(padding, up, strict=True)]
+        x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *sides, (0, 0, 0)])
+        padding, up = ((0, 0), (0, 0)), (1, 1)
+    y = jnp.zeros((*mask.shape, kernel.shape[-1]), jnp.float32)
+    if 0 not in (*x.shape, *kernel.shape, *y.shape):
+        y = lax.conv_general_dilated(
+            x,
+            kernel,
+            geometry.strides,
+            padding,
+            lhs_dilation=up,
+            rhs_dilation=geometry.dilation,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=geometry.groups,
+            precision=precision,
+            preferred_element_type=sum_dtype,
+        ).astype(jnp.float32)
+    y = ACTIVATIONS[activation](y if bias is None else y + bias).astype(out_dtype)
+    return jnp.where(mask[..., None], y, jnp.zeros((), out_dtype) if base is None else base)

@@ -1,0 +1,94 @@
+"""`js.config`: trace-time settings. They are part of the jit key, so a change retraces and nothing
+is stale.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+import jax
+
+from jaxsparse.select.table import TuningTable
+
+SELECTIONS = ("static", "switch")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What `js.config` sets: None is the default of the platform or of the tuning table."""
+
+    selection: str | None = None
+    variant: str | None = None
+    deterministic: bool = False
+    tuning: TuningTable | None = None
+    checked: bool = False
+    explain: int | None = None
+
+
+_context = jax.make_user_context(Settings())
+
+
+def settings() -> Settings:
+    """The settings in force where this is traced."""
+    return _context.value
+
+
+@contextlib.contextmanager
+def override(**changes: object) -> Iterator[Settings]:
+    """The settings with `changes`, inside the `with` block."""
+    with _context(dataclasses.replace(settings(), **changes)):
+        yield settings()
+
+
+@contextlib.contextmanager
+def config(
+    *,
+    selection: str | None = None,
+    variant: str | None = None,
+    deterministic: bool | None = None,
+    tuning: TuningTable | None = None,
+) -> Iterator[Settings]:
+    """Settings for every op traced inside the `with` block.
+
+    Args:
+        selection: how a variant is chosen: "static" at trace time from shape, dtype, device and the
+            tuning table; "switch" by `lax.switch` on the index's count, the dense operation among
+            the branches.
+        variant: the name of one variant (`js.variants(op)`); every op inside takes it and no other.
+        deterministic: bitwise equal results from run to run (ordered indices, ordered sums).
+        tuning: a table to choose from instead of the shipped one.
+
+    What is not given keeps its value from outside. The settings are part of the jit key.
+
+    Raises:
+        ValueError: for a selection that does not exist.
+        TypeError: when `tuning` is not a TuningTable.
+    """
+    if selection is not None and selection not in SELECTIONS:
+        raise ValueError(f"selection={selection!r} is none of {', '.join(SELECTIONS)}")
+    if tuning is not None and not isinstance(tuning, TuningTable):
+        raise TypeError(f"tuning must be a TuningTable, not {type(tuning).__name__}")
+    given = {
+        "selection": selection,
+        "variant": variant,
+        "deterministic": deterministic,
+        "tuning": tuning,
+    }
+    with override(**{k: v for k, v in given.items() if v is not None}) as now:
+        yield now
+
+
+@contextlib.contextmanager
+def checked() -> Iterator[None]:
+    """Turn data-dependent flags into errors: an overflowing index raises when its result is
+    computed.
+
+    Each check costs a call back to the host, so this is for finding a fault, not for production.
+
+    Raises:
+        jax.errors.JaxRuntimeError: from inside the `with` block, as soon as a flagged result is
+        waited for.
+    """
+    with override(checked=True):
+        yield
+        jax.effects_barrier()

@@ -1,0 +1,73 @@
+"""The places in a function where a variant is chosen: what the tuner needs to run each of them
+again on other data.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from jaxsparse.select.config import override, settings
+
+if TYPE_CHECKING:
+    from jaxsparse.select.select import Problem
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """One choice among variants.
+
+    `branches` is name -> function of the operands; `operands` holds the shapes
+    (`jax.ShapeDtypeStruct`) of the arrays it was traced with, a `TileIndex` among them.
+    """
+
+    problem: "Problem"
+    branches: Mapping[str, Callable[..., Any]]
+    operands: tuple[Any, ...]
+
+
+_tokens = itertools.count(-1, -1)  # never one of explain's
+_open: dict[int, list[Site]] = {}
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[list[Site]]:
+    """Collect the sites that are traced inside the `with` block."""
+    token = next(_tokens)
+    _open[token] = []
+    try:
+        with override(explain=token):
+            yield _open[token]
+    finally:
+        del _open[token]
+
+
+def watch(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Site]:
+    """The sites of `fn(*args, **kwargs)`, backward passes included, in the order of tracing.
+    Nothing is computed.
+
+    Args:
+        fn: a function that may be jitted.
+        *args, **kwargs: its arguments: arrays, their shapes, or pytrees of them.
+
+    Returns:
+        The sites of every platform that an op may be lowered for; equal calls that share a trace
+        come once.
+    """
+    with watching() as sites:
+        jax.eval_shape(fn, *args, **kwargs)
+        return list(sites)
+
+
+def note(
+    problem: "Problem", branches: Mapping[str, Callable[..., Any]], operands: tuple[Any, ...]
+) -> None:
+    """Called by `select` for every choice: keep it when someone is watching this trace."""
+    sites = _open.get(settings().explain or 0)
+    if sites is None:
+        return
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), operands)
+    sites.append(Site(problem, dict(branches), shapes))

@@ -1,0 +1,94 @@
+"""Tuning tables: measured ladders of variants, per device kind, shipped as data.
+
+A ladder lists, for one shape of problem, which variant to run up to which share of active pixels.
+Portfolio after DynaSpa 3.2 (few variants that together cover all masks); shapes that were not
+measured take the nearest one that was.
+"""
+
+import functools
+import math
+from importlib import resources
+
+import msgspec
+
+
+class Rung(msgspec.Struct, frozen=True):
+    """Run `variant` while the density of the index is at most `up_to`."""
+
+    up_to: float
+    variant: str
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One measured problem: its features and the ladder found for it.
+
+    `static` is the variant taken when the density is not known at trace time.
+    """
+
+    op: str
+    dtype: str
+    features: dict[str, float]
+    static: str
+    ladder: tuple[Rung, ...]
+
+    def __hash__(self) -> int:
+        return hash((self.op, self.dtype, tuple(sorted(self.features.items())), self.ladder))
+
+
+class TuningTable(msgspec.Struct, frozen=True):
+    """Entries for one device kind, with where they were measured. Hashable: it may be a jit key
+    (`js.config(tuning=)`).
+    """
+
+    device: str
+    measured: str
+    entries: tuple[Entry, ...]
+    tile: tuple[int, int] = (1, 1)
+
+    def nearest(self, op: str, dtype: str, features: dict[str, float]) -> Entry | None:
+        """The entry of `op` whose features are nearest in log distance, same dtype first; None when
+        the op has none.
+        """
+        same = [e for e in self.entries if e.op == op]
+        same = [e for e in same if e.dtype == dtype] or same
+        return min(same, key=lambda e: _distance(e.features, features), default=None)
+
+    def to_json(self) -> bytes:
+        """The table as indented JSON."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+
+    @staticmethod
+    def from_json(text: bytes | str) -> "TuningTable":
+        """Read a table.
+
+        Raises:
+            ValueError: when `text` is not a table, naming the field.
+        """
+        try:
+            return msgspec.json.decode(text, type=TuningTable)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"not a tuning table: {error}") from error
+
+
+def _distance(a: dict[str, float], b: dict[str, float]) -> float:
+    shared = a.keys() & b.keys()
+    return sum((math.log(max(a[k], 1)) - math.log(max(b[k], 1))) ** 2 for k in shared)
+
+
+@functools.cache
+def shipped() -> dict[str, TuningTable]:
+    """Device kind -> the table that came with the package."""
+    folder = resources.files("jaxsparse") / "select" / "tables"
+    files = [f for f in folder.iterdir() if f.name.endswith(".json")]
+    tables = [TuningTable.from_json(f.read_bytes()) for f in sorted(files, key=lambda f: f.name)]
+    return {table.device: table for table in tables}
+
+
+def table_for(device: str, platform: str) -> TuningTable:
+    """The shipped table of a device kind; of the same platform's first device when it was never
+    measured.
+    """
+    tables = shipped()
+    if device in tables:
+        return tables[device]
+    return next(t for t in tables.values() if (t.device == "cpu") == (platform == "cpu"))

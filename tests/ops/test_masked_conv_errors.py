@@ -1,0 +1,112 @@
+"""Bad input: an error that names the argument, or the right result."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ops.op_suite import close
+
+import jaxsparse as js
+
+X = jnp.ones((2, 6, 7, 4))
+KERNEL = jnp.ones((3, 3, 4, 8))
+MASK = jnp.ones((2, 6, 7), bool)
+
+CASES = {
+    "x rank": ({"x": X[0]}, ValueError, "x has shape"),
+    "x int": ({"x": X.astype(jnp.int32)}, TypeError, "x has dtype int32"),
+    "x list": ({"x": [1.0]}, TypeError, "x must be an array"),
+    "kernel rank": ({"kernel": KERNEL[0]}, ValueError, "kernel has shape"),
+    "kernel dtype": (
+        {"kernel": KERNEL.astype(jnp.bfloat16)},
+        TypeError,
+        "kernel has dtype bfloat16",
+    ),
+    "channels": ({"kernel": KERNEL[:, :, :3]}, ValueError, "kernel has 3 input channels"),
+    "groups zero": ({"groups": 0}, ValueError, "groups=0"),
+    "groups odd": ({"groups": 3}, ValueError, "kernel has 4 input channels"),
+    "mask shape": ({"active": MASK[:, :5]}, ValueError, "active has shape"),
+    "mask dtype": ({"active": MASK.astype(jnp.int32)}, TypeError, "active has dtype int32"),
+    "mask rank": ({"active": MASK[0]}, ValueError, "active has shape"),
+    "stride zero": ({"strides": 0}, ValueError, "strides=0"),
+    "stride negative": ({"strides": (1, -1)}, ValueError, "strides="),
+    "stride type": ({"strides": (1, 2, 3)}, TypeError, "strides takes"),
+    "dilation": ({"dilation": 0}, ValueError, "dilation=0"),
+    "padding word": ({"padding": "MIRROR"}, ValueError, "padding='MIRROR'"),
+    "padding shape": ({"padding": ((1, 1),)}, TypeError, "padding takes"),
+    "bias shape": ({"bias": jnp.ones(3)}, ValueError, "bias has shape"),
+    "bias dtype": ({"bias": jnp.ones(8, jnp.int32)}, TypeError, "bias has dtype"),
+    "base shape": ({"base": jnp.ones((2, 6, 7, 4))}, ValueError, "base is float32"),
+    "base dtype": ({"base": jnp.ones((2, 6, 7, 8), jnp.bfloat16)}, ValueError, "base is bfloat16"),
+    "activation": ({"activation": "tanh"}, ValueError, "activation='tanh'"),
+    "precision": ({"precision": "enormous"}, ValueError, "precision='enormous'"),
+    "result dtype": ({"preferred_element_type": jnp.float16}, TypeError, "preferred_element_type"),
+    "implementation": ({"implementation": "tpu"}, ValueError, "'tpu' is none of"),
+}
+
+
+def call(**changed):
+    arguments = {"x": X, "kernel": KERNEL, "active": MASK, **changed}
+    return js.masked_conv(
+        arguments.pop("x"), arguments.pop("kernel"), arguments.pop("active"), **arguments
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_error_names_the_argument(name):
+    changed, error, words = CASES[name]
+    with pytest.raises(error, match=words):
+        call(**changed)
+    with pytest.raises(error, match=words):
+        jax.eval_shape(lambda: call(**changed))
+
+
+def test_named_implementation_that_cannot_run_says_why():
+    if jax.default_backend() == "gpu":
+        pytest.skip("every implementation runs here")
+    with pytest.raises(ValueError, match=r"cuda: (JAX sees no CUDA device|this build has no cuda)"):
+        call(implementation="cuda")
+    assert call(implementation=("cuda", "reference")).shape == (2, 6, 7, 8)
+
+
+def test_index_of_another_shape():
+    with pytest.raises(ValueError, match="active is a TileIndex of a mask"):
+        call(active=js.tile_index(MASK[:, :4]))
+
+
+def test_offsets_past_int32():
+    x = jax.ShapeDtypeStruct((2**16, 2**9, 2**7, 1), jnp.float32)
+    mask = jax.ShapeDtypeStruct((2**16, 2**9, 2**7), jnp.bool_)
+    with pytest.raises(ValueError, match=r"x has shape .* 2\^31"):
+        jax.eval_shape(js.masked_conv, x, jax.ShapeDtypeStruct((3, 3, 1, 1), jnp.float32), mask)
+
+
+def test_checked_raises_on_overflow():
+    index = js.tile_index(MASK, (1, 1), capacity=5)
+    call(active=index).block_until_ready()
+    with pytest.raises(Exception, match="capacity of 5"), js.checked():
+        jax.block_until_ready(call(active=index))
+
+
+def test_hand_made_index_reads_and_writes_in_bounds(implementation):
+    good = js.tile_index(MASK, (2, 2), ordered=True)
+    want = np.asarray(call(active=good, implementation=implementation))
+    wild = jnp.concatenate([good.ids, jnp.asarray([-7, 2**30, 10**9, -(2**31)], jnp.int32)])
+    import dataclasses
+
+    index = dataclasses.replace(
+        good, ids=wild, count=jnp.int32(wild.shape[0]), capacity=wild.shape[0]
+    )
+    np.testing.assert_allclose(call(active=index, implementation=implementation), want, rtol=1e-5)
+
+
+def test_donated_and_transposed_operands(implementation, rng):
+    x = jnp.asarray(rng.standard_normal((4, 7, 6, 2), np.float32)).transpose(3, 2, 1, 0)
+    base = jnp.full((2, 6, 7, 8), 3.0)
+    mask = jnp.asarray(rng.random((2, 6, 7)) < 0.5)
+    want = call(x=x, active=mask, base=base, implementation=implementation)
+    f = jax.jit(
+        lambda base: call(x=x, active=mask, base=base, implementation=implementation),
+        donate_argnums=0,
+    )
+    close(f(base + 0), want, "float32")

@@ -1,0 +1,73 @@
+"""What a reader may rely on: small files, one stem an op in every tree, public names that say what
+they take.
+"""
+
+import inspect
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import jaxsparse as js
+from jaxsparse.select.variants import OPS
+
+ROOT = Path(__file__).parents[1]
+CODE = {".py", ".h", ".cc", ".cu", ".cuh", ".cmake", ".toml"}
+
+
+def tracked():
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    files = [ROOT / f for f in listed] or [f for f in ROOT.rglob("*") if "build" not in f.parts]
+    return [f for f in files if f.suffix in CODE and f.is_file()]
+
+
+def test_no_file_over_400_lines():
+    lengths = {str(f.relative_to(ROOT)): len(f.read_text().splitlines()) for f in tracked()}
+    assert len(lengths) > 50
+    assert {f: n for f, n in lengths.items() if n > 400} == {}
+    assert sorted(lengths.values())[len(lengths) // 2] <= 150
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_one_op_one_stem(op):
+    for place in (
+        f"jaxsparse/ops/{op}.py",
+        f"jaxsparse/reference/{op}.py",
+        f"cuda/ffi/{op}.cc",
+        f"cpu/ffi/{op}.cc",
+        f"cuda/variants/{op}.toml",
+        f"cpu/variants/{op}.toml",
+        f"tests/ops/test_{op}.py",
+        f"benchmarks/{op}.py",
+        f"docs/kernels/{op}.md",
+    ):
+        assert (ROOT / place).is_file(), place
+    assert list((ROOT / "cuda/kernels").glob(f"{op}*.cuh"))
+    assert len((ROOT / f"jaxsparse/reference/{op}.py").read_text().splitlines()) <= 60
+
+
+def test_public_names_are_documented():
+    for name in dir(js):
+        value = getattr(js, name)
+        if name.startswith("_") or inspect.ismodule(value) or not callable(value):
+            continue
+        text = inspect.getdoc(value) or ""
+        assert len(text) > 60, name
+        if inspect.isfunction(value) and len(inspect.signature(value).parameters) > 1:
+            assert "Args:" in text, name
+            assert "Raises:" in text or "Returns:" in text, name
+
+
+def test_only_one_place_calls_ffi():
+    for needle, place in (
+        ("jax.ffi.ffi_call(", "jaxsparse/ffi/call.py"),
+        ("register_ffi_target(", "jaxsparse/ffi/register.py"),
+    ):
+        users = [f for f in tracked() if f.suffix == ".py" and needle in f.read_text()]
+        users = [str(f.relative_to(ROOT)) for f in users if "tests" not in f.parts]
+        assert users == [place]
