@@ -1,0 +1,10 @@
+"""`python -m examples`, and `python examples`: both demos."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from demo import main
+
+main()

@@ -1,0 +1,168 @@
+"""A residual network of fifteen 3x3 convolutions on a photograph, in three forms."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import jaxsparse as js
+from jaxsparse.mask import affected
+
+WIDE, DEEP, BLOCKS = 32, 64, 5
+
+
+class Layer(NamedTuple):
+    """One 3x3 convolution; layers of equal `stage` have one resolution, and share one index."""
+
+    name: str
+    stage: int
+    channels: int
+    outputs: int
+    stride: int
+    activation: str | None
+
+
+def layers() -> list[Layer]:
+    """Stem and a block at full resolution; down; five blocks at half resolution; head."""
+    table = [
+        Layer("stem", 0, 3, WIDE, 1, "relu"),
+        Layer("block 1", 0, WIDE, WIDE, 1, "relu"),
+        Layer("block 1", 0, WIDE, WIDE, 1, None),
+        Layer("down", 1, WIDE, DEEP, 2, "relu"),
+    ]
+    for _ in range(BLOCKS):
+        table.append(Layer(f"blocks 2-{BLOCKS + 1}", 1, DEEP, DEEP, 1, "relu"))
+        table.append(Layer(f"blocks 2-{BLOCKS + 1}", 1, DEEP, DEEP, 1, None))
+    return [*table, Layer("head", 1, DEEP, 12, 1, None)]
+
+
+LAYERS = layers()
+Params = list[tuple[jax.Array, jax.Array]]
+
+
+def make_params(seed: int = 0) -> Params:
+    """Fixed random weights: (kernel f32[3,3,C,O], bias f32[O]) of each layer."""
+    rng = np.random.default_rng(seed)
+    params = []
+    for layer in LAYERS:
+        spread = np.sqrt((2.0 if layer.activation else 0.2) / (9 * layer.channels))
+        kernel = rng.standard_normal((3, 3, layer.channels, layer.outputs)) * spread
+        bias = rng.standard_normal(layer.outputs) * 0.05
+        if layer.name == "head":  # the four pixels that one pixel becomes get one colour
+            kernel, bias = np.tile(kernel[..., :3], 4), np.tile(bias[:3], 4)
+        params.append((jnp.asarray(kernel, jnp.float32), jnp.asarray(bias, jnp.float32)))
+    return params
+
+
+def network(photo: jax.Array, conv: Callable[[int, jax.Array], jax.Array]) -> jax.Array:
+    """The filtered photo f32[1,H,W,3]; `conv(i, x)` is layer i with its activation."""
+    x = conv(0, photo)
+    x = jax.nn.relu(x + conv(2, conv(1, x)))
+    x = conv(3, x)
+    for i in range(4, 4 + 2 * BLOCKS, 2):
+        x = jax.nn.relu(x + conv(i + 1, conv(i, x)))
+    detail = conv(4 + 2 * BLOCKS, x)
+    b, h, w, _ = detail.shape
+    detail = detail.reshape(b, h, w, 2, 2, 3).transpose(0, 1, 3, 2, 4, 5)
+    return photo + detail.reshape(b, 2 * h, 2 * w, 3)
+
+
+def dense_conv(layer: Layer, kernel: jax.Array, bias: jax.Array, x: jax.Array) -> jax.Array:
+    """The layer through XLA's convolution."""
+    strides = (layer.stride, layer.stride)
+    names = ("NHWC", "HWIO", "NHWC")
+    y = lax.conv_general_dilated(x, kernel, strides, "SAME", dimension_numbers=names) + bias
+    return jax.nn.relu(y) if layer.activation == "relu" else y
+
+
+def multiplied_conv(
+    layer: Layer, kernel: jax.Array, bias: jax.Array, x: jax.Array, mask: jax.Array, base: jax.Array
+) -> jax.Array:
+    """The layer everywhere, then kept where the mask holds."""
+    return jnp.where(mask[..., None], dense_conv(layer, kernel, bias, x), base)
+
+
+def sparse_conv(
+    layer: Layer,
+    kernel: jax.Array,
+    bias: jax.Array,
+    x: jax.Array,
+    index: js.TileIndex,
+    base: jax.Array,
+) -> jax.Array:
+    """The layer where the index's mask holds; elsewhere `base`, whose buffer it takes."""
+    return js.masked_conv(
+        x,
+        kernel,
+        index,
+        strides=layer.stride,
+        bias=bias,
+        activation=layer.activation,
+        base=base,
+    )
+
+
+def reached(edited: jax.Array) -> list[jax.Array]:
+    """What an edit bool[1,H,W] can change in each layer's result: it grows with every layer."""
+    masks = []
+    for layer in LAYERS:
+        edited = affected(edited, 3, layer.stride, "SAME", 1)
+        masks.append(edited)
+    return masks
+
+
+def shared_masks(masks: list[jax.Array]) -> list[jax.Array]:
+    """The mask that each stage shares: its last layer's, which holds those of the layers before."""
+    return [m for m, a, b in zip(masks, LAYERS, [*LAYERS[1:], None], strict=True) if _ends(a, b)]
+
+
+def _ends(layer: Layer, following: Layer | None) -> bool:
+    return following is None or following.stage != layer.stage
+
+
+def first_pass(params: Params, photo: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
+    """The whole network, densely; also every layer's activations, for later edits."""
+    cache: list[jax.Array] = []
+
+    def conv(i: int, x: jax.Array) -> jax.Array:
+        cache.append(dense_conv(LAYERS[i], *params[i], x))
+        return cache[-1]
+
+    return network(photo, conv), cache
+
+
+def edit_pass(
+    state: tuple[Any, list[jax.Array]],
+    params: Params,
+    photo: jax.Array,
+    edited: jax.Array,
+    form: str,
+) -> tuple[jax.Array, list[jax.Array]]:
+    """The network on an edited photo, given the activations before the edit.
+
+    Args:
+        state: result of the pass before, (image, cache). Donate it, and the cache is updated
+            in place.
+        params: of every layer.
+        photo: f32[1,H,W,3], differs from the one before only where `edited` holds.
+        edited: bool[1,H,W].
+        form: "sparse" or "multiplied".
+
+    Returns:
+        (image, cache) of the edited photo.
+    """
+    _, cache = state
+    masks = shared_masks(reached(edited))
+    active = [js.tile_index(mask) for mask in masks] if form == "sparse" else masks
+    layer_form = sparse_conv if form == "sparse" else multiplied_conv
+    updated: list[jax.Array] = []
+
+    def conv(i: int, x: jax.Array) -> jax.Array:
+        layer = LAYERS[i]
+        updated.append(layer_form(layer, *params[i], x, active[layer.stage], cache[i]))
+        return updated[-1]
+
+    return network(photo, conv), updated

@@ -1,0 +1,209 @@
+"""A jitted chain of calls on distinct inputs, with nothing in it but the calls.
+
+Inputs and outputs live in buffers that are donated and come back, so that no call allocates or
+copies. Outputs are whole, so nothing of a call can be left out; they are compared with the
+reference after each run and then overwritten with NaN, so that what was not computed cannot pass.
+On a CPU, where XLA would run independent calls side by side, one element of each input waits for
+the call before it.
+"""
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+#: Largest error over the largest value (at least 1) that passes, by dtype: sums are in float32.
+TOLERANCE = {"float32": 2e-5, "highest": 2e-5, "bfloat16": 2e-2, "float16": 3e-3}
+TF32_TOLERANCE = 2e-3
+Call = Callable[[int, jax.Array, Any], jax.Array]
+
+
+def tolerance(dtype: str, platform: str) -> float:
+    """The bound on the error of `dtype` ("highest" is float32 multiplied in float32) on "cpu" or
+    "cuda".
+    """
+    return TF32_TOLERANCE if (dtype, platform) == ("float32", "cuda") else TOLERANCE[dtype]
+
+
+class Pool:
+    """The sets of inputs that the sides of one comparison share, and what each call must give.
+
+    Args:
+        draw: draw(seed) -> one input array.
+        reference: (x, mask, operands) -> what a call must give. It is run once per input, untimed.
+        operands: a pytree that every call gets; its arrays are read by calls and never written.
+        masks: bool[B, Ho, Wo] of each call of a chain; a chain is as long as this.
+        sets: how many chains' worth of distinct inputs.
+    """
+
+    def __init__(
+        self,
+        draw: Callable[[int], jax.Array],
+        reference: Callable[[jax.Array, jax.Array, Any], jax.Array],
+        operands: Any,
+        masks: Sequence[jax.Array],
+        *,
+        sets: int = 1,
+    ):
+        self.calls, self.sets = len(masks), sets
+        self._draw = draw
+        self._want = jax.jit(lambda *args: reference(*args).astype(jnp.float32))
+        self.reset()
+        self.load(operands, masks)
+
+    def load(self, operands: Any, masks: Sequence[jax.Array]) -> None:
+        """Other operands and masks of the same shapes: the sides keep what they compiled."""
+        self.operands, self.masks = operands, tuple(masks)
+        self.wants = [
+            tuple(self._want(x, m, operands) for x, m in zip(xs, masks, strict=True))
+            for xs in self.xs
+        ]
+
+    def reset(self) -> None:
+        """Draw every input again: a chain that failed has taken its buffers with it."""
+        numbers = range(self.calls)
+        self.xs = [tuple(self._draw(s * self.calls + i) for i in numbers) for s in range(self.sets)]
+        self._outs: dict[tuple[int, str], tuple[jax.Array, ...]] = {}
+
+    @property
+    def rotated_bytes(self) -> int:
+        """Bytes of distinct inputs that a side goes through before it meets one again."""
+        return sum(x.nbytes for xs in self.xs for x in xs)
+
+    def buffers(self) -> Any:
+        """Every input and output that a chain may be writing."""
+        return self.xs, self._outs
+
+    def outs(self, which: int, dtype: Any) -> tuple[jax.Array, ...]:
+        """The output buffers of a set, full of NaN unless a chain has just run."""
+        key = which, np.dtype(dtype).name
+        if key not in self._outs:
+            self._outs[key] = tuple(jnp.full(w.shape, jnp.nan, dtype) for w in self.wants[which])
+        return self._outs[key]
+
+    def put(self, which: int, dtype: Any, outs: tuple[jax.Array, ...]) -> None:
+        """Give buffers back."""
+        self._outs[which, np.dtype(dtype).name] = outs
+
+
+class ChainSide:
+    """One way of doing the calls of a pool: a `Side` for `interleave`.
+
+    Args:
+        name: of the side.
+        pool: shared by all sides.
+        call: (call number, x, operands) -> out, traced inside the chain.
+        prepare: operands -> a pytree of what the calls of one chain share; what `call` gets in the
+            operands' place.
+        settings: a context manager around tracing and running (`js.config`).
+        everywhere: compare all pixels; otherwise the active ones only.
+
+    Raises:
+        What tracing or compiling `call` raises.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pool: Pool,
+        call: Call,
+        *,
+        prepare: Callable[[Any], Any] = lambda operands: operands,
+        settings: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+        everywhere: bool = True,
+    ):
+        self.name, self.pool, self.calls, self.sets = name, pool, pool.calls, pool.sets
+        self._everywhere = everywhere
+        with settings():
+            first = functools.partial(_first, call, prepare)
+            self.dtype = jax.eval_shape(first, pool.xs[0][0], pool.operands).dtype
+            chain = jax.jit(
+                functools.partial(_chain, call, prepare, jax.default_backend() == "cpu"),
+                donate_argnums=(0, 1),
+                keep_unused=True,
+            )
+            self.compiled = chain.lower(*self._arguments(0)).compile()
+
+    def _arguments(self, which: int) -> tuple[Any, ...]:
+        outs = self.pool.outs(which, self.dtype)
+        return self.pool.xs[which], outs, self.pool.operands, jnp.float32(math.inf)
+
+    def enqueue(self, which: int) -> None:
+        """Start the chain on set `which`."""
+        with self._resetting():
+            xs, outs = self.compiled(*self._arguments(which))
+        self.pool.xs[which] = xs
+        self.pool.put(which, self.dtype, outs)
+
+    def wait(self) -> None:
+        """Wait for everything that was started."""
+        with self._resetting():
+            jax.block_until_ready(self.pool.buffers())
+
+    @contextlib.contextmanager
+    def _resetting(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self.pool.reset()
+            raise
+
+    def error(self, which: int) -> float:
+        """The worst error of the last chain on set `which`, and NaN in its buffers after that."""
+        pool = self.pool
+        outs = pool.outs(which, self.dtype)
+        worst, spoilt = _compare(outs, pool.wants[which], pool.masks, self._everywhere)
+        pool.put(which, self.dtype, spoilt)
+        return float(worst)
+
+
+def _first(call: Call, prepare: Callable[[Any], Any], x: jax.Array, operands: Any) -> jax.Array:
+    return call(0, x, prepare(operands))
+
+
+def _chain(
+    call: Call,
+    prepare: Callable[[Any], Any],
+    linked: bool,
+    xs: tuple[jax.Array, ...],
+    outs: tuple[jax.Array, ...],
+    operands: Any,
+    never: jax.Array,
+) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
+    """All calls of one set. `outs` only lends its buffers; `never` is inf, which the compiler
+    cannot know.
+    """
+    del outs
+    shared = prepare(operands)
+    inputs, results = [], []
+    for i, x in enumerate(xs):
+        if linked and results and x.size and results[-1].size:
+            last = results[-1][(0,) * results[-1].ndim].astype(jnp.float32)
+            x = x.at[(0,) * x.ndim].add((last > never).astype(x.dtype))
+        inputs.append(x)
+        results.append(call(i, x, shared))
+    return tuple(inputs), tuple(results)
+
+
+@functools.partial(jax.jit, static_argnums=3, donate_argnums=0)
+def _compare(
+    outs: tuple[jax.Array, ...],
+    wants: tuple[jax.Array, ...],
+    masks: tuple[jax.Array, ...],
+    everywhere: bool,
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """The worst error over the largest value, and the buffers of `outs` full of NaN."""
+    worst = jnp.float32(0)
+    for out, want, mask in zip(outs, wants, masks, strict=True):
+        got = out.astype(jnp.float32)
+        if not everywhere:
+            got = jnp.where(mask[..., None], got, jnp.zeros_like(got))
+        scale = jnp.maximum(jnp.abs(want).max(initial=0.0), 1.0)
+        error = jnp.abs(got - want).max(initial=0.0) / scale
+        worst = jnp.maximum(worst, jnp.where(jnp.isnan(error), jnp.inf, error))
+    return worst, tuple(jnp.full_like(out, jnp.nan) for out in outs)

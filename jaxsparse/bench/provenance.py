@@ -1,0 +1,95 @@
+"""Where and on what a figure was measured: recorded in every file that holds figures."""
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import jax
+import msgspec
+
+from jaxsparse.version import __version__
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """What a measurement depends on."""
+
+    date: str
+    commit: str
+    device: str
+    python: str
+    versions: dict[str, str]
+    command: str = ""
+
+    def lines(self) -> list[str]:
+        """The same, a fact a line."""
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        facts = {
+            "Date": self.date,
+            "Commit": self.commit or "not in a git checkout",
+            "Device": self.device,
+            "Versions": f"{versions}, Python {self.python}",
+            "Command": f"`{self.command}`" if self.command else "",
+        }
+        return [f"{name}: {value}" for name, value in facts.items() if value]
+
+
+def provenance(command: str = "") -> Provenance:
+    """That of this process, now. Starts JAX's backend."""
+    versions = {"jaxsparse": __version__, "jax": jax.__version__, "jaxlib": jax.lib.__version__}
+    for name in ("torch", "nvidia-cudnn-cu13"):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    now = datetime.datetime.now(datetime.UTC)
+    return Provenance(
+        date=now.strftime("%Y-%m-%d %H:%M UTC"),
+        commit=commit(),
+        device=device(),
+        python=platform.python_version(),
+        versions=versions,
+        command=command,
+    )
+
+
+def commit() -> str:
+    """The commit of the checkout that the working directory is in, "+changes" when it was edited;
+    "" outside of one.
+    """
+
+    def git(*args: str) -> str:
+        done = subprocess.run(
+            ("git", *args), capture_output=True, text=True, check=True, timeout=10
+        )
+        return done.stdout.strip()
+
+    try:
+        top = git("rev-parse", "--show-toplevel")
+        if not Path(top, "jaxsparse", "version.py").is_file():
+            return ""
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "-s") else "")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def device() -> str:
+    """The device that JAX runs on by default, a CPU with its model and the cores that this process
+    may use.
+    """
+    first = jax.devices()[0]
+    if first.platform != "cpu":
+        return first.device_kind
+    return f"{cpu_model()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def cpu_model() -> str:
+    """The CPU's name, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

@@ -1,0 +1,121 @@
+"""What a benchmark found, and its files. Each file says where its figures come from."""
+
+import csv
+import io
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from jaxsparse.bench.crossover import crossover_text
+from jaxsparse.bench.provenance import Provenance
+from jaxsparse.bench.rows import Row, by_side, cell, device_cell, levels
+
+LEGEND = (
+    "Microseconds a call (wall time in a chain), half the distance of the quartiles, and how many "
+    "times faster than XLA dense."
+)
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All rows of a run."""
+
+    provenance: Provenance
+    rows: tuple[Row, ...]
+
+    @property
+    def correct(self) -> bool:
+        """Whether every output of every timed call was right."""
+        return all(row.correct for row in self.rows)
+
+    def groups(self) -> Iterator[tuple[tuple[str, str, str], list[Row]]]:
+        """((case, mask, dtype), its rows), in the order of measurement."""
+        for key, rows in itertools.groupby(self.rows, lambda row: (row.case, row.mask, row.dtype)):
+            yield key, list(rows)
+
+    def to_json(self) -> bytes:
+        """Indented JSON; `Report.from_json` reads it."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+    @staticmethod
+    def from_json(text: bytes | str) -> "Report":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: when `text` is not a report, naming the field.
+        """
+        try:
+            return msgspec.json.decode(text, type=Report)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"not a report: {error}") from error
+
+    def to_csv(self) -> str:
+        """One line a row, the provenance in its last columns."""
+        where = {
+            "date": self.provenance.date,
+            "commit": self.provenance.commit,
+            "device": self.provenance.device,
+            "python": self.provenance.python,
+            **self.provenance.versions,
+        }
+        out = io.StringIO()
+        writer = csv.DictWriter(out, [*Row.__struct_fields__, *where], lineterminator="\n")
+        writer.writeheader()
+        for row in self.rows:
+            writer.writerow(msgspec.structs.asdict(row) | where)
+        return out.getvalue()
+
+    def to_markdown(self) -> str:
+        """A table for each case, mask and dtype: sides down, densities across."""
+        op = self.rows[0].op if self.rows else "nothing"
+        lines = [f"# {op}", ""]
+        lines += [f"- {line}" for line in self.provenance.lines()]
+        lines += ["", LEGEND]
+        for (case, mask, dtype), rows in self.groups():
+            lines += ["", f"## {case}, {dtype}, {mask}", "", _conditions(rows[0]), ""]
+            lines += _table(rows, cell, "faster below", crossover_text)
+            if rows[0].device_us is not None:
+                lines += ["", "On the device:", "", *_table(rows, device_cell)]
+        return "\n".join(lines) + "\n"
+
+    def write(self, path: str | Path, form: str) -> None:
+        """Write it as "json", "csv" or "markdown".
+
+        Raises:
+            ValueError: for another form.
+        """
+        forms = {"json": self.to_json, "csv": self.to_csv, "markdown": self.to_markdown}
+        if form not in forms:
+            raise ValueError(f"form={form!r} is none of {', '.join(forms)}")
+        text = forms[form]()
+        Path(path).write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+def _table(
+    rows: Sequence[Row],
+    show: Callable[[Row], str],
+    last_head: str | None = None,
+    last: Callable[[Iterable[Row]], str] = lambda rows: "",
+) -> list[str]:
+    """A table's lines: sides down, densities across, and what `last` says of each side."""
+    densities = levels(rows)
+    more = [] if last_head is None else [last_head]
+    heads = [f"{pixel:.3g} / {tile:.3g}" for pixel, tile in densities] + more
+    lines = [
+        "| pixel / tile density | " + " | ".join(heads) + " |",
+        "|---" * (len(heads) + 1) + "|",
+    ]
+    for side, found in by_side(rows).items():
+        cells = [show(found[level]) if level in found else "" for level in densities]
+        cells += [] if last_head is None else [last(found.values())]
+        lines.append(f"| {side} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _conditions(row: Row) -> str:
+    index = (
+        f"an index for every {row.index_every} calls" if row.index_every else "indices built before"
+    )
+    chains = f"chains of {row.calls} calls, {row.rotated_mb:.3g} MB of distinct inputs"
+    return f"Tile {row.tile}, {index}, {chains}."

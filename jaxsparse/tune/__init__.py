@@ -1,0 +1,3 @@
+"""Measuring variants into a tuning table: `js.tune`, `jaxsparse tune`."""
+
+from jaxsparse.tune.tuner import tune as tune

@@ -1,0 +1,94 @@
+"""`jaxsparse tune`: tune cases by name into a table, or into the tables that are shipped."""
+
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from jaxsparse.bench.command import find_cases, parse_tile, platform_tag
+from jaxsparse.index import tile_index
+from jaxsparse.ops import masked_conv
+from jaxsparse.select.sites import Site
+from jaxsparse.select.table import TuningTable
+from jaxsparse.testing import ConvCase
+from jaxsparse.tune.cache import CostCache, default_folder
+from jaxsparse.tune.tuner import DENSITIES, measure, sites_of, table_of
+
+
+def tune(
+    case_names: Annotated[
+        list[str] | None,
+        typer.Option("--case", help="A case, or the tag of several (cpu, gpu). Repeatable."),
+    ] = None,
+    mask: Annotated[list[str] | None, typer.Option(help="Masks by name. Repeatable.")] = None,
+    density: Annotated[list[float] | None, typer.Option(help="0 to 1. Repeatable.")] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="As in bench. Repeatable.")] = None,
+    tile: Annotated[
+        list[str] | None, typer.Option(help="Tiles to try, as 2x4; the best is kept. Repeatable.")
+    ] = None,
+    size: Annotated[int, typer.Option(min=1, help="The most variants in a ladder.")] = 4,
+    calls: Annotated[int, typer.Option(min=1, help="Calls in a chain.")] = 10,
+    samples: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 7,
+    out: Annotated[Path | None, typer.Option(help="Write the table here, as JSON.")] = None,
+    cache: Annotated[bool, typer.Option(help="Take and keep measurements.")] = True,
+) -> None:
+    """Measure every variant on cases by name, and make the tuning table of this machine's
+    device.
+    """
+    try:
+        chosen = find_cases(case_names or [platform_tag()])
+        tiles = [t for t in map(parse_tile, tile or ["1x1"]) if t is not None]
+        best: tuple[float, TuningTable] | None = None
+        for each in tiles:
+            sites = [s for c in chosen for d in dtype or ["float32"] for s in _sites(c, d, each)]
+            if not sites:
+                raise ValueError("no variants on this platform: nothing to tune")
+            costs = measure(
+                sites,
+                masks=mask or ["blobs"],
+                densities=density or DENSITIES,
+                calls=calls,
+                samples=samples,
+                cache=CostCache(default_folder() if cache else None),
+                progress=True,
+            )
+            score = float(np.mean([np.log(c.best()) for c in costs]))
+            if best is None or score < best[0]:
+                best = score, table_of(sites, costs, size, each)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    assert best is not None
+    _show(best[1], Console())
+    if out is not None:
+        out.write_bytes(best[1].to_json())
+
+
+def _sites(case: ConvCase, dtype: str, tile: tuple[int, int]) -> list[Site]:
+    kind = jnp.dtype("float32" if dtype == "highest" else dtype)
+    precision = jax.lax.Precision.HIGHEST if dtype == "highest" else None
+
+    def call(x: jax.Array, kernel: jax.Array, mask: jax.Array) -> jax.Array:
+        return masked_conv(x, kernel, tile_index(mask, tile), precision=precision, **case.options)
+
+    return sites_of(
+        call,
+        jax.ShapeDtypeStruct(case.x_shape, kind),
+        jax.ShapeDtypeStruct(case.kernel_shape, kind),
+        jax.ShapeDtypeStruct(case.mask_shape, bool),
+    )
+
+
+def _show(table: TuningTable, console: Console) -> None:
+    shown = Table(title=f"{table.device}, tile {table.tile[0]}x{table.tile[1]}")
+    for head in ("op", "dtype", "problem", "static", "ladder (up to tile density)"):
+        shown.add_column(head)
+    for entry in table.entries:
+        features = ", ".join(f"{k} {v:g}" for k, v in entry.features.items())
+        rungs = ", ".join(f"{r.variant} {r.up_to:.2f}" for r in entry.ladder)
+        shown.add_row(entry.op, entry.dtype, features, entry.static, rungs)
+    console.print(shown)

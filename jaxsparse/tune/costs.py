@@ -1,0 +1,61 @@
+"""What was measured of one problem, and the entry of a tuning table that follows from it."""
+
+import math
+
+import msgspec
+import numpy as np
+
+from jaxsparse.select.portfolio import greedy, ladder, set_cost
+from jaxsparse.select.select import Problem
+from jaxsparse.select.table import Entry, Rung
+
+#: A variant that lowers the mean best time by less than this share is not worth a rung.
+LEAST_GAIN = 0.02
+
+
+class Costs(msgspec.Struct, frozen=True):
+    """Seconds a call of each variant (columns) on each mask (rows); None where it failed or was
+    wrong.
+
+    `density` is the share of active tiles of each mask.
+    """
+
+    variants: tuple[str, ...]
+    density: tuple[float, ...]
+    seconds: tuple[tuple[float | None, ...], ...]
+
+    def table(self) -> np.ndarray:
+        """float64[masks, variants], inf for None."""
+        rows = [[math.inf if s is None else s for s in row] for row in self.seconds]
+        return np.asarray(rows, np.float64)
+
+    def entry(self, problem: Problem, size: int) -> Entry:
+        """The ladder over at most `size` variants. `static` is the one that is best over all masks.
+
+        Raises:
+            ValueError: when some mask was served by no variant.
+        """
+        cost = self.table()
+        chosen = greedy(cost, size, least_gain=LEAST_GAIN)
+        rungs = ladder(self.density, cost, chosen)
+        return Entry(
+            op=problem.op,
+            dtype=problem.dtype,
+            features=dict(problem.features),
+            static=self.variants[chosen[0]],
+            ladder=tuple(Rung(up_to, self.variants[column]) for up_to, column in rungs),
+        )
+
+    def joined(self, other: "Costs") -> "Costs":
+        """The masks of both, for the variants that both have."""
+        common = tuple(v for v in self.variants if v in other.variants)
+        rows = [
+            tuple(row[costs.variants.index(v)] for v in common)
+            for costs in (self, other)
+            for row in costs.seconds
+        ]
+        return Costs(common, (*self.density, *other.density), tuple(rows))
+
+    def best(self) -> float:
+        """The mean over the masks of the best time, in seconds."""
+        return set_cost(self.table(), range(len(self.variants)))

@@ -1,0 +1,127 @@
+"""Both demos at small sizes: what they assert holds, tables are whole, pictures exist."""
+
+import importlib
+import itertools
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+
+def check_picture(path):
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+        assert min(picture.size) > 500
+        assert len(set(picture.convert("L").resize((64, 64)).tobytes())) > 20
+
+
+def check_times(rows, times):
+    for row in rows:
+        *forms, speedup = row[-4:]
+        assert all(float(cell) > 0 for cell in forms)
+        assert speedup.endswith("x")
+    assert set(times) == {"dense", "multiplied", "sparse"}
+
+
+def test_edit_photo(examples, tmp_path, capsys):
+    demo = importlib.import_module("edit_photo")
+    result = demo.main(["--quick", "--out", str(tmp_path)])
+    assert result.sparse_error <= demo.TOLERANCE
+    assert result.multiplied_error <= demo.TOLERANCE
+    names = [row[0] for row in result.rows]
+    assert names == ["stem", "block 1 (2x)", "down", "blocks 2-6 (10x)", "head", "whole network"]
+    check_times(result.rows, result.times)
+    assert result.picture == tmp_path / "edit_photo.png"
+    check_picture(result.picture)
+    printed = capsys.readouterr().out
+    assert "jaxsparse" in printed
+    assert "tolerance" in printed
+
+
+def test_an_edit_reaches_only_its_masks(examples):
+    """Outside of a layer's mask an edit changes nothing; a stage's mask holds its layers'."""
+    network = importlib.import_module("edit_network")
+    rng = np.random.default_rng(0)
+    photo = jnp.asarray(rng.random((1, 48, 64, 3)), jnp.float32)
+    edited = np.zeros((1, 48, 64), bool)
+    edited[0, 20:24, 5:9] = True
+    after = jnp.where(edited[..., None], 1 - photo, photo)
+    params = network.make_params()
+    run = jax.jit(network.first_pass)
+    masks = network.reached(jnp.asarray(edited))
+    shared = network.shared_masks(masks)
+    assert len(shared) == 2
+    pairs = zip(run(params, photo)[1], run(params, after)[1], masks, strict=True)
+    for layer, (a, b, mask) in zip(network.LAYERS, pairs, strict=True):
+        changed = (a != b).any(-1)
+        assert not (changed & ~mask).any(), layer.name
+        assert not (mask & ~shared[layer.stage]).any(), layer.name
+
+
+def test_gated_classifier(examples, tmp_path, capsys):
+    demo = importlib.import_module("gated_classifier")
+    with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an int32 count
+        result = demo.main(["--quick", "--out", str(tmp_path)])
+    assert result.different_predictions == 0
+    assert result.sparse_accuracy == result.multiplied_accuracy
+    assert [row[0] for row in result.rows] == ["block 1", "block 2", "block 3", "whole network"]
+    assert len(result.densities) == 3
+    check_times(result.rows, result.times)
+    check_picture(result.picture)
+    assert "masked-dense" in capsys.readouterr().out
+
+
+def test_gates_learn_from_the_loss(examples):
+    """Every parameter, those of the gates among them, gets a gradient in the sparse form."""
+    model = importlib.import_module("gated_model")
+    demo = importlib.import_module("gated_classifier")
+    from flax import nnx
+
+    classifier = model.Classifier(8, nnx.Rngs(0))
+    images = jnp.asarray(np.random.default_rng(0).random((4, 32, 32, 1)), jnp.float32)
+    noise = model.Noise(jax.random.key(0), jnp.float32(1.0))
+    gradient = nnx.grad(lambda m: demo.loss_of(m, images, jnp.arange(4), noise)[0])(classifier)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+        assert jnp.isfinite(leaf).all(), path
+        assert (leaf != 0).any(), path
+
+
+def test_sparse_and_multiplied_forms_agree_in_training(examples):
+    model = importlib.import_module("gated_model")
+    from flax import nnx
+
+    block = model.GatedBlock(8, nnx.Rngs(0))
+    x = jnp.asarray(np.random.default_rng(1).standard_normal((2, 16, 16, 8)), jnp.float32)
+    noise = model.Noise(jax.random.key(1), jnp.float32(0.5))
+    within = jnp.asarray(np.random.default_rng(2).random((2, 16, 16)) < 0.5)
+    for given, inside in itertools.product((None, noise), (None, within)):
+        sparse, multiplied = (block(x, form, given, inside) for form in ("sparse", "multiplied"))
+        for a, b in zip(sparse, multiplied, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_mnist_from_the_data_folder(examples, tmp_path, monkeypatch):
+    data = importlib.import_module("gated_data")
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (6, 28, 28), np.uint8)
+    labels = np.arange(6, dtype=np.uint8)
+    arrays = {"train_images": images, "train_labels": labels}
+    arrays |= {"test_images": images[:2], "test_labels": labels[:2]}
+    np.savez(tmp_path / "mnist.npz", **arrays)
+    monkeypatch.setenv("JAXSPARSE_DATA", str(tmp_path))
+    digits = data.load()
+    assert digits.name == "MNIST"
+    assert digits.train_images.shape == (6, 32, 32, 1)
+    np.testing.assert_allclose(digits.test_images[:, 2:30, 2:30, 0], images[:2] / 255, rtol=1e-6)
+    assert digits.train_labels.dtype == np.int32
+
+
+@pytest.mark.slow
+def test_both_from_another_folder(examples, tmp_path):
+    command = [sys.executable, str(examples / "demo.py"), "--quick", "--out", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=tmp_path, timeout=500)
+    assert {p.name for p in tmp_path.glob("*.png")} == {"edit_photo.png", "gated_classifier.png"}
