@@ -1,0 +1,36 @@
+// A whole stack of saturated layers on folded state. No FFI and no device headers.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace jaxsparse {
+
+struct BoundedNetworkArgs {
+  int64_t batch, n_in, n_out, depth, first, widest;  // first: distinct outputs of layer 0
+  bool regroup;           // some rows may retire early: regroup the others between launches
+  const float* x;         // [batch, n_in]
+  const uint32_t* table;  // [depth, 6]: starts, quads, biases, n_in, distinct, flags
+  const int32_t* starts;
+  const void* indices;
+  bool wide;  // int32 indices
+  const float* weights;
+  int64_t entries;
+  const float* bias;
+  const float* uppers;    // [depth]
+  const int32_t* expand;  // [n_out], or nullptr
+  float* out;             // [batch, n_out]
+  uint8_t* codes;         // [batch]
+  void* scratch;
+};
+
+// Bytes of workspace.
+int64_t BoundedNetworkScratch(int64_t batch, int64_t widest);
+
+// Once per device, before the first launch: raises the shared-memory limits.
+cudaError_t PrepareBoundedNetwork();
+
+cudaError_t LaunchBoundedNetwork(const BoundedNetworkArgs& args, cudaStream_t stream);
+
+}  // namespace jaxsparse

@@ -1,0 +1,74 @@
+"""`Activations`: values with the recorder that says which of them nobody needs to read."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int32
+
+from jaxsparse.recorder import MIXED, Recorder
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=("values", "recorder"), meta_fields=()
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Activations:
+    """Values [batch, n] that flow through pure functions together with their recorder: a pytree.
+
+    Attributes:
+        values: float32[batch, n]; undefined where the recorder's code is set.
+        recorder: a `Recorder` of the same rows.
+    """
+
+    values: Float[Array, "batch n"]
+    recorder: Recorder
+
+    @classmethod
+    def plain(cls, values: Any) -> "Activations":
+        """Values [batch, n] of which nothing is known.
+
+        Raises:
+            TypeError: when `values` is no float32 array.
+            ValueError: when it has not two axes.
+        """
+        values = check_values(values)
+        codes = jnp.full((values.shape[0], 1 if values.shape[1] else 0), MIXED, jnp.uint8)
+        return cls(values, Recorder(codes, max(values.shape[1], 1), 0.0))
+
+    def materialize(self) -> Float[Array, "batch n"]:
+        """The values, float32[batch, n], with what the recorder stands for filled in."""
+        return self.recorder.fill(self.values)
+
+
+def check_values(values: Any) -> jax.Array:
+    """`values` as a jax array.
+
+    Raises:
+        TypeError: when it is no float32 array.
+        ValueError: when it has not two axes.
+    """
+    if not hasattr(values, "dtype") or not hasattr(values, "shape"):
+        raise TypeError(f"acts must be an array or Activations, not {type(values).__name__}")
+    if len(values.shape) != 2:
+        raise ValueError(f"acts has shape {tuple(values.shape)}; it needs [batch, n]")
+    if values.dtype != np.float32:
+        raise TypeError(f"acts has dtype {values.dtype}; it takes float32")
+    return jnp.asarray(values)
+
+
+def categories(acts: Any) -> Int32[np.ndarray, "alive"]:
+    """The rows that are not all zero: the challenge's answer, counted from 0.
+
+    Args:
+        acts: `Activations`, or an array [batch, n]; concrete (the answer's length depends on the
+            data).
+
+    Returns:
+        int32[alive], ascending. A NaN counts as not zero.
+    """
+    values = acts.materialize() if isinstance(acts, Activations) else jnp.asarray(acts)
+    return np.flatnonzero(np.asarray((values != 0).any(-1))).astype(np.int32)

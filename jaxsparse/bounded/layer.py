@@ -1,0 +1,146 @@
+"""`Layer`: what inspection leaves of a weight matrix. Distinct rows only, padded, with the proofs
+that hold for it."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+
+_DATA = ("starts", "indices", "weights", "bias", "expand")
+_META = ("n_in", "n_out", "upper", "zero_stays", "saturates_from")
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=_DATA, meta_fields=_META)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Layer:
+    """One layer y = min(max(W x + b, 0), upper), inspected: a pytree of arrays with static facts.
+
+    Attributes:
+        starts: int32[distinct + 1], where each distinct row's entries start; every row has a
+            multiple of four.
+        indices: uint16[entries], or int32 where the inputs pass 65536: the input of each entry.
+        weights: float32[entries]. A row is padded by splitting entries in halves, which changes no
+            sum.
+        bias: float32[distinct].
+        expand: int32[n_out], the distinct row of each output; int32[0] when every output has its
+            own, in order.
+        n_in, n_out: widths.
+        upper: the bound, > 0.
+        zero_stays: proven: an all-zero row stays all zero.
+        saturates_from: proven: a row whose elements all equal some v >= this becomes all `upper`;
+            inf when nothing is.
+    """
+
+    starts: Any
+    indices: Any
+    weights: Any
+    bias: Any
+    expand: Any
+    n_in: int
+    n_out: int
+    upper: float
+    zero_stays: bool
+    saturates_from: float
+
+    @property
+    def distinct(self) -> int:
+        """How many different outputs there are."""
+        return self.bias.shape[-1]
+
+    @property
+    def folded(self) -> bool:
+        """Whether outputs share rows."""
+        return self.expand.shape[-1] != 0
+
+    def keeps_upper(self, bound: float) -> bool:
+        """Whether a row that is all `bound` is proven to become all `upper`."""
+        return bound >= self.saturates_from
+
+    def expand_map(self) -> np.ndarray:
+        """The distinct row of each output, int32[n_out]."""
+        return np.asarray(self.expand) if self.folded else np.arange(self.n_out, dtype=np.int32)
+
+    def to_csr(self) -> Any:
+        """The distinct rows as float64 CSR [distinct, n_in], duplicates summed."""
+        csr = sp.csr_matrix(
+            (
+                np.array(self.weights, np.float64),
+                np.array(self.indices, np.int32),
+                np.array(self.starts),  # sum_duplicates works in place
+            ),
+            (self.distinct, self.n_in),
+        )
+        csr.sum_duplicates()
+        return csr
+
+    def to_dense(self) -> np.ndarray:
+        """The whole weight matrix, float64[n_out, n_in]."""
+        return self.to_csr().toarray()[self.expand_map()]
+
+    def full_bias(self) -> np.ndarray:
+        """The bias of each output, float32[n_out]."""
+        return np.asarray(self.bias)[self.expand_map()]
+
+    def __repr__(self) -> str:
+        proofs = [name for name, held in self.proofs().items() if held]
+        return (
+            f"Layer({self.n_in} -> {self.n_out}, {self.distinct} distinct, "
+            f"{self.weights.shape[-1]} entries, "
+            f"upper={self.upper:g}, proven: {', '.join(proofs) or 'nothing'})"
+        )
+
+    def proofs(self) -> dict[str, bool]:
+        """What inspection proved of this layer, by name."""
+        return {
+            "zero rows stay zero": self.zero_stays,
+            "rows at the bound stay there": self.keeps_upper(self.upper),
+            "outputs fold": self.distinct < self.n_out,
+        }
+
+
+def stack(layers: Sequence[Layer]) -> Layer:
+    """Layers of equal widths and bound as one pytree with a leading axis, for `jax.lax.scan`.
+
+    Args:
+        layers: at least one; equal n_in, n_out and upper.
+
+    Returns:
+        A Layer of stacked arrays; its proofs are those that hold for every layer.
+
+    Raises:
+        ValueError: when there is no layer, or widths or bounds differ.
+    """
+    if not layers:
+        raise ValueError("stack needs at least one layer")
+    first = layers[0]
+    for i, layer in enumerate(layers):
+        if (layer.n_in, layer.n_out, layer.upper) != (first.n_in, first.n_out, first.upper):
+            raise ValueError(
+                f"layer {i} is {layer.n_in} -> {layer.n_out} with upper={layer.upper:g}; "
+                f"layer 0 is "
+                f"{first.n_in} -> {first.n_out} with upper={first.upper:g}: only equal ones stack"
+            )
+    distinct = max(layer.distinct for layer in layers)
+    entries = max(layer.weights.shape[0] for layer in layers)
+    folded = any(layer.folded for layer in layers)
+
+    def padded(values: Any, size: int, mode: str) -> np.ndarray:
+        values = np.asarray(values)
+        return np.pad(values, (0, size - len(values)), mode=mode)  # pyright: ignore
+
+    return Layer(
+        np.stack([padded(layer.starts, distinct + 1, "edge") for layer in layers]),
+        np.stack([padded(layer.indices, entries, "constant") for layer in layers]),
+        np.stack([padded(layer.weights, entries, "constant") for layer in layers]),
+        np.stack([padded(layer.bias, distinct, "constant") for layer in layers]),
+        np.stack([layer.expand_map() if folded else layer.expand for layer in layers]),
+        first.n_in,
+        first.n_out,
+        first.upper,
+        all(layer.zero_stays for layer in layers),
+        max(layer.saturates_from for layer in layers),
+    )

@@ -1,0 +1,155 @@
+"""`bounded_matmul`: the public face. Checks at trace time, then one layer on whatever platform
+runs."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Float
+
+from jaxsparse.bounded.activations import Activations, check_values
+from jaxsparse.bounded.layer import Layer
+from jaxsparse.ffi import Implementation, dispatch, lift
+from jaxsparse.ffi.platform import NAMES, plan
+from jaxsparse.ops import bounded_matmul_native as native
+from jaxsparse.ops.batching import fold, loop_over, unfold
+from jaxsparse.recorder import Recorder, choose_segment, probe
+from jaxsparse.recorder.types import segment_count
+from jaxsparse.reference import bounded_matmul as reference
+
+DATAFLOWS = ("row", "slab", "column", "converged")
+
+
+@dataclasses.dataclass(frozen=True)
+class Params:
+    """What is static about one call."""
+
+    dataflow: str | None
+    record: bool
+    segment: int
+    implementation: Implementation
+
+
+def bounded_matmul(
+    acts: Activations | Float[Array, "batch n_in"],
+    layer: Layer,
+    *,
+    dataflow: str | None = None,
+    record: bool = True,
+    segment: int | None = None,
+    implementation: Implementation = None,
+) -> Activations:
+    """One saturated layer: y = min(max(x W + b, 0), upper), and the recorder of y.
+
+    Codes are exact for any weights: set and cleared at every layer, for every segment. What a set
+    code stands for is neither read nor written; rows that the layer's proofs decide are not
+    computed.
+
+    Args:
+        acts: `Activations`, or float32[batch, n_in] of which nothing is known.
+        layer: from `js.bounded.inspect` (or an entry of `js.bounded.stack` inside a scan).
+        dataflow: how a GPU goes through the work, with equal results: "row" (a block per input
+            row), "slab" (a block per row and slab of outputs), "column" (blocks of images x
+            neurons, decided rows pruned), "converged" (images equal to one of a few among them are
+            not computed; `js.bounded.converged` is the whole stack, with threshold and tolerance).
+            None: "column". The CPU kernel has one way, vectorised over images, and takes them all.
+        record: False writes every value and sets no code.
+        segment: elements that one code stands for; None chooses by `js.recorder.choose_segment`.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+
+    Returns:
+        Activations of float32[batch, n_out].
+
+    Raises:
+        TypeError, ValueError: for a wrong type, rank, width or option, naming the argument.
+    """
+    if not isinstance(layer, Layer):
+        raise TypeError(
+            f"layer must be a js.bounded.Layer, not {type(layer).__name__}: see js.bounded.inspect"
+        )
+    if len(layer.starts.shape) != 1:
+        raise ValueError("layer is a stack of layers: scan over it, or take one entry")
+    if not isinstance(acts, Activations):
+        acts = Activations.plain(acts)
+    values = check_values(acts.values)
+    if values.shape[1] != layer.n_in:
+        raise ValueError(f"acts has {values.shape[1]} columns; the layer takes n_in={layer.n_in}")
+    if dataflow is not None and dataflow not in DATAFLOWS:
+        raise ValueError(f"dataflow={dataflow!r} is none of {', '.join(map(repr, DATAFLOWS))}")
+    if segment is None:
+        segment = choose_segment(layer.n_out, dataflow=dataflow or "row")
+    if isinstance(segment, bool) or not isinstance(segment, (int, np.integer)) or segment < 1:
+        raise ValueError(f"segment={segment!r}; it takes a positive int")
+    if not record:
+        segment = layer.n_out
+    segment = max(min(int(segment), layer.n_out), 1)
+    plan("bounded_matmul", implementation, NAMES)
+    name = (
+        implementation
+        if implementation is None or isinstance(implementation, str)
+        else tuple(implementation)
+    )
+    params = Params(dataflow, bool(record), segment, name)
+    acts = Activations(values, acts.recorder)
+    if dataflow == "converged" and values.shape[0]:
+        return _converged(params, acts, layer)
+    return _run(params, *lift(acts, jax.tree.map(jnp.asarray, layer)))
+
+
+def _converged(p: Params, acts: Activations, layer: Layer) -> Activations:
+    """One layer on centroids and residues, exact."""
+    from jaxsparse.bounded.converged import CENTROIDS, advance, gather_centroids
+
+    values = acts.materialize()
+    state = gather_centroids(values, min(CENTROIDS, values.shape[0]), 0.0)
+    y = advance(state, layer, p.implementation).materialize()
+    return _recorded(p, y, layer.upper)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(p: Params, acts: Activations, layer: Layer) -> Activations:
+    return _batched(p)(acts, layer)
+
+
+def _batched(p: Params) -> Any:
+    """The op of (Activations, Layer) with its vmap rule: images fold into the batch, stacked layers
+    loop."""
+
+    @custom_vmap
+    def run(acts, layer):
+        if 0 in (acts.values.shape[0], layer.n_out):
+            return _reference(p, acts, layer)
+        return dispatch(
+            "bounded_matmul",
+            p.implementation,
+            cuda=functools.partial(native.call, p, "cuda"),
+            cpu=functools.partial(native.call, p, "cpu"),
+            reference=functools.partial(_reference, p),
+        )(acts, layer)
+
+    @run.def_vmap
+    def rule(axis_size, in_batched, acts, layer):
+        acts_batched, layer_batched = in_batched
+        if any(jax.tree.leaves(layer_batched)):
+            out = loop_over(_batched(p), (acts, layer), in_batched)
+        else:
+            folded = jax.tree.map(lambda v, b: fold(v, b, axis_size), acts, acts_batched)
+            out = jax.tree.map(lambda v: unfold(v, axis_size), _batched(p)(folded, layer))
+        return out, jax.tree.map(lambda _: True, out)
+
+    return run
+
+
+def _reference(p: Params, acts: Activations, layer: Layer) -> Activations:
+    return _recorded(p, reference.bounded_matmul(acts.materialize(), layer), layer.upper)
+
+
+def _recorded(p: Params, y: jax.Array, upper: float) -> Activations:
+    if p.record:
+        return Activations(y, probe(y, p.segment, upper))
+    codes = jnp.zeros((y.shape[0], segment_count(y.shape[1], p.segment)), jnp.uint8)
+    return Activations(y, Recorder(codes, p.segment, upper))

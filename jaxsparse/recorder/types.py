@@ -1,0 +1,75 @@
+"""`Recorder`: one code per segment of activations, exact for any values.
+
+The idea that a flag per segment replaces the reads and writes of its elements is GLARE's (Jiang,
+Huang, Ho: Accelerating Sparse DNN Inference Kernels with Global Memory Access Reduction, 2024).
+Here the flag has three states, and rows whose every segment is decided can be proven to stay so
+(`jaxsparse/bounded/certify.py`).
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, UInt8
+
+MIXED, ZERO, UPPER = 0, 1, 2
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=("codes",), meta_fields=("segment", "upper")
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Recorder:
+    """What is known of each segment of values [batch, n].
+
+    Attributes:
+        codes: uint8[batch, ceil(n / segment)]: `MIXED` (0): the stored values count; `ZERO` (1):
+            the segment is all zero; `UPPER` (2): it is all `upper`. Under a set code the stored
+            values are undefined and never read.
+        segment: elements of a segment; the last one of a row may be shorter.
+        upper: the bound that `UPPER` stands for.
+    """
+
+    codes: UInt8[Array, "batch segments"]
+    segment: int
+    upper: float
+
+    def spread(self, n: int) -> UInt8[Array, "batch n"]:
+        """The code of each element, uint8[batch, n]."""
+        return jnp.repeat(self.codes, self.segment, axis=-1)[..., :n]
+
+    def fill(self, values: Float[Array, "batch n"]) -> Float[Array, "batch n"]:
+        """`values` with every element under a set code replaced by what the code says."""
+        if values.shape[-1] == 0:
+            return values
+        codes = self.spread(values.shape[-1])
+        bound = jnp.asarray(self.upper, values.dtype)
+        values = jnp.where(codes == UPPER, bound, values)
+        return jnp.where(codes == ZERO, jnp.zeros((), values.dtype), values)
+
+    def share(self, code: int) -> Float[Array, ""]:
+        """The share of segments that hold `code`, float32[]."""
+        return jnp.mean((self.codes == code).astype(jnp.float32))
+
+
+def segment_count(n: int, segment: int) -> int:
+    """How many segments a row of n elements has."""
+    return -(-n // segment)
+
+
+def probe(values: Float[Array, "batch n"], segment: int, upper: float) -> Recorder:
+    """The exact recorder of `values` [batch, n]: a code is set when every element of the segment
+    says so."""
+    batch, n = values.shape
+    segments = segment_count(n, segment)
+    short = segments * segment - n
+    bound = jnp.asarray(upper, values.dtype)
+
+    def every(hit: jax.Array) -> jax.Array:
+        padded = jnp.pad(hit, ((0, 0), (0, short)), constant_values=True)
+        return padded.reshape(batch, segments, segment).all(-1)
+
+    zero, full = every(values == 0), every(values == bound)
+    codes = jnp.where(full, jnp.uint8(UPPER), jnp.uint8(MIXED))
+    return Recorder(jnp.where(zero, jnp.uint8(ZERO), codes), segment, upper)

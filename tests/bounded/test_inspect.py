@@ -1,0 +1,116 @@
+"""Inspection: what is proven holds, what does not hold is never claimed, bad matrices are
+refused."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from bounded.stacks import saturating, signed
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxsparse as js
+
+
+def test_rows_fold_and_come_back(rng):
+    rows = rng.standard_normal((5, 12)) * (rng.random((5, 12)) < 0.5)
+    picked = rng.integers(0, 5, 40)
+    bias = rng.standard_normal(5).astype(np.float32)[picked]
+    layer = js.bounded.inspect(rows[picked], bias, 3.0)
+    assert layer.distinct == len(np.unique(picked))
+    assert layer.folded
+    np.testing.assert_array_equal(layer.to_dense(), rows[picked].astype(np.float32))
+    np.testing.assert_array_equal(layer.full_bias(), bias)
+    assert js.bounded.inspect(rows[picked], bias, 3.0, fold=False).distinct == 40
+    assert "outputs fold" in repr(layer)
+
+
+def test_equal_rows_with_other_biases_do_not_fold():
+    layer = js.bounded.inspect(np.ones((3, 4)), np.array([0.0, 0.5, 0.0]), 1.0)
+    assert layer.distinct == 2
+
+
+def test_unsorted_and_duplicate_entries_are_summed():
+    indices, indptr = np.array([3, 0, 3, 1]), np.array([0, 3, 3, 4])
+    weight = sp.csr_matrix((np.array([1.0, 2.0, 4.0, 0.0]), indices, indptr), (3, 4))
+    layer = js.bounded.inspect(weight, 0.25, 2.0)
+    want = np.zeros((3, 4))
+    want[0] = [2, 0, 0, 5]
+    np.testing.assert_array_equal(layer.to_dense(), want)
+    assert weight.nnz == 4  # what came in is left as it was
+
+
+@given(st.integers(0, 9), st.integers(1, 6), st.integers(0, 2**32 - 1))
+def test_padding_changes_no_sum(entries, rows, seed):
+    rng = np.random.default_rng(seed)
+    weight = rng.standard_normal((rows, 9)) * (rng.random((rows, 9)) * 9 < entries)
+    layer = js.bounded.inspect(weight, 0.0, 1.0, fold=False)
+    assert not np.any(np.diff(layer.starts) % 4)
+    np.testing.assert_array_equal(layer.to_dense(), weight.astype(np.float32))
+
+
+def test_proofs_of_the_challenge_and_of_random_weights(rng):
+    (layer,) = js.bounded.radixnet(1024, 1)
+    assert layer.zero_stays
+    assert layer.keeps_upper(32.0)
+    assert not layer.keeps_upper(16.0)
+    for w, b, u in zip(*signed(rng, (40, 40, 40)), strict=True):
+        found = js.bounded.inspect(w, b, u)
+        assert not found.zero_stays
+        assert found.saturates_from == np.inf
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_proof_holds_in_float32(seed):
+    rng = np.random.default_rng(seed)
+    weights, biases, _ = saturating(rng, (12, 8))
+    upper = float(rng.choice([0.5, 1.0, 6.0]))
+    layer = js.bounded.inspect(weights[0], biases[0], upper)
+    if np.isfinite(layer.saturates_from):
+        v = np.float32(max(layer.saturates_from, 1e-3))
+        y = js.bounded_matmul(np.full((1, 12), v, np.float32), layer).materialize()
+        assert (np.asarray(y) == np.float32(upper)).all()
+    z = js.bounded_matmul(np.zeros((1, 12), np.float32), layer).materialize()
+    assert layer.zero_stays == (not np.asarray(z).any())
+
+
+def test_a_copy_needs_no_margin():
+    layer = js.bounded.inspect(np.eye(6), 0.0, 6.0)
+    assert layer.keeps_upper(6.0)
+    assert not layer.keeps_upper(5.999)
+    tight = js.bounded.inspect(np.full((2, 3), 1 / 3), 0.0, 6.0)
+    assert not tight.keeps_upper(6.0)
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias", "upper", "kind", "text"),
+    [
+        (np.ones(3), 0.0, 1.0, TypeError, "weight must be a matrix"),
+        (np.ones((2, 2), complex), 0.0, 1.0, TypeError, "weight has dtype complex"),
+        (np.array([["a"]]), 0.0, 1.0, TypeError, "weight has dtype"),
+        (np.array([[np.nan]]), 0.0, 1.0, ValueError, "weight holds NaN or Inf"),
+        (np.array([[1e300]]), 0.0, 1.0, ValueError, "past float32"),
+        (np.ones((2, 2)), np.zeros(3), 1.0, ValueError, r"bias has shape \(3,\)"),
+        (np.ones((2, 2)), np.inf, 1.0, ValueError, "bias holds NaN or Inf"),
+        (np.ones((2, 2)), 0.0, 0.0, ValueError, "upper=0.0"),
+        (np.ones((2, 2)), 0.0, -1.0, ValueError, "upper=-1.0"),
+        (np.ones((2, 2)), 0.0, np.inf, ValueError, "upper=inf"),
+        (np.ones((2, 2)), 0.0, 1e-60, ValueError, "no positive float32"),
+    ],
+)
+def test_bad_layers(weight, bias, upper, kind, text):
+    with pytest.raises(kind, match=text):
+        js.bounded.inspect(weight, bias, upper)
+
+
+def test_indices_out_of_range():
+    weight = sp.csr_matrix(np.eye(3))
+    weight.indices[1] = 7
+    with pytest.raises(ValueError, match="out of range"):
+        js.bounded.inspect(weight, 0.0, 1.0)
+
+
+def test_empty_layers():
+    layer = js.bounded.inspect(np.zeros((3, 5)), np.array([-1.0, 0.5, 9.0]), 2.0)
+    y = js.bounded_matmul(np.ones((2, 5), np.float32), layer).materialize()
+    np.testing.assert_array_equal(y, [[0, 0.5, 2]] * 2)
+    assert js.bounded.inspect(np.zeros((0, 5)), 0.0, 2.0).n_out == 0

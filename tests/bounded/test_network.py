@@ -1,0 +1,116 @@
+"""Whole stacks in one call: equal to float64 with and without proofs, folded or not, under every
+transform."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bounded.stacks import blinking, inputs, layers_of, oracle, saturating, signed
+from jax.sharding import PartitionSpec as P
+
+import jaxsparse as js
+from jaxsparse.bounded.radixnet import patterns
+
+STACKS = {
+    "signed": lambda rng: signed(rng, (33, 50, 17, 40)),
+    "saturating": lambda rng: saturating(rng, (48, 64, 40, 64, 64, 64)),
+    "blinking": lambda rng: blinking(24),
+    "single": lambda rng: signed(rng, (20, 31)),
+    "narrow": lambda rng: signed(rng, (5, 1, 3), 0.9),
+}
+
+
+@pytest.mark.parametrize("batch", [1, 7, 100])
+@pytest.mark.parametrize("fold", [True, False])
+@pytest.mark.parametrize("name", STACKS)
+def test_equals_float64(implementation, rng, name, fold, batch):
+    stack = STACKS[name](rng)
+    x = inputs(rng, batch, stack[0][0].shape[1])
+    net = js.bounded.network(layers_of(stack, fold=fold), fold=fold, implementation=implementation)
+    out = net(jnp.asarray(x))
+    want = oracle(x, *stack)
+    np.testing.assert_allclose(out.materialize(), want, atol=1e-5 * len(stack[0]) * 8)
+    codes = np.asarray(out.recorder.codes)[:, 0]
+    got = np.asarray(out.materialize())
+    np.testing.assert_array_equal(codes == js.recorder.ZERO, (got == 0).all(1))
+
+
+def test_retires_only_what_is_proven(rng):
+    proven = js.bounded.network(layers_of(saturating(rng, (32, 32, 32, 32))))
+    assert proven.retires() == {"zero": 0, "upper": 0}
+    assert proven.decides
+    assert proven.widest < 32
+    open_ended = js.bounded.network(layers_of(signed(rng, (32, 32, 32))))
+    assert open_ended.retires()["upper"] == 1
+    assert not open_ended.decides
+    assert not js.bounded.network(layers_of(saturating(rng, (32, 32, 32))), retire=False).decides
+
+
+@pytest.mark.parametrize("neurons", [64, 512])
+def test_challenge_shape(implementation, rng, neurons):
+    depth = 3 * (neurons // 16).bit_length() + 4
+    weights = list(patterns(neurons, depth))
+    net = js.bounded.network(js.bounded.radixnet(neurons, depth), implementation=implementation)
+    x = (rng.random((300, neurons)) < rng.uniform(0, 0.6, (300, 1))).astype(np.float32)
+    out = net(jnp.asarray(x))
+    want = oracle(x, weights, [-0.3] * depth, [32.0] * depth)
+    np.testing.assert_array_equal(js.bounded.categories(out), np.flatnonzero(want.any(1)))
+    assert float(out.recorder.share(js.recorder.UPPER)) > 0.1
+
+
+def test_nan_and_inf_reach_only_their_outputs(implementation, rng):
+    stack = saturating(rng, (24, 24, 24))
+    x = inputs(rng, 6, 24)
+    x[1, 3], x[2, 5], x[3, 7] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        want = oracle(x, *stack)
+    out = js.bounded.network(layers_of(stack), implementation=implementation)(jnp.asarray(x))
+    np.testing.assert_array_equal(np.isnan(out.materialize()), np.isnan(want))
+    finite = np.isfinite(want)
+    np.testing.assert_allclose(np.asarray(out.materialize())[finite], want[finite], atol=1e-4)
+
+
+def test_vmap_jit_and_export(implementation, rng):
+    stack = saturating(rng, (16, 32, 32))
+    net = js.bounded.network(layers_of(stack), implementation=implementation)
+    x = jnp.asarray(inputs(rng, 24, 16)).reshape(4, 6, 16)
+    want = oracle(np.asarray(x).reshape(24, 16), *stack)
+    run = jax.jit(jax.vmap(lambda x, net: net(x).materialize(), in_axes=(0, None)))
+    np.testing.assert_allclose(run(x, net).reshape(24, -1), want, atol=1e-4)
+    f = jax.jit(lambda x: net(x).materialize())
+    blob = jax.export.export(f, disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(x[0])
+    again = jax.export.deserialize(blob.serialize())
+    np.testing.assert_allclose(again.call(x[0]), f(x[0]), atol=1e-5)
+
+
+@pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
+def test_shard_map_over_images(implementation, rng):
+    stack = saturating(rng, (16, 32, 32))
+    net = js.bounded.network(layers_of(stack), implementation=implementation)
+    x = jnp.asarray(inputs(rng, 32, 16))
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((4,), ("data",), auto, devices=jax.devices()[:4])
+    run = jax.jit(
+        jax.shard_map(
+            lambda x, net: net(x).materialize(),
+            mesh=mesh,
+            in_specs=(P("data"), P()),
+            out_specs=P("data"),
+        )
+    )
+    np.testing.assert_array_equal(run(x, net), net(x).materialize())
+    assert "all-gather" not in run.lower(x, net).compile().as_text()
+
+
+def test_empty_batch_and_widths(implementation):
+    eye = js.bounded.inspect(np.eye(4), 0.0, 1.0)
+    net = js.bounded.network([eye, eye], implementation=implementation)
+    assert net(jnp.zeros((0, 4))).materialize().shape == (0, 4)
+    with pytest.raises(ValueError, match="takes 4"):
+        net(jnp.zeros((2, 5)))
+    with pytest.raises(ValueError, match="layer 1 takes 4 inputs; layer 0 has 3"):
+        js.bounded.network([js.bounded.inspect(np.ones((3, 4)), 0.0, 1.0), eye])
+    with pytest.raises(ValueError, match="at least one"):
+        js.bounded.network([])
+    with pytest.raises(TypeError, match=r"layer 0 must be a js\.bounded\.Layer"):
+        js.bounded.network([np.eye(4)])

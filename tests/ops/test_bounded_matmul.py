@@ -1,0 +1,178 @@
+"""One saturated layer: values and codes against float64, for any weights, with every dataflow."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from bounded.stacks import blinking, inputs, layers_of, oracle, saturating, signed
+from jax.sharding import PartitionSpec as P
+
+import jaxsparse as js
+
+DATAFLOWS = [None, "row", "slab", "column", "converged"]
+STACKS = {
+    "signed": lambda rng: signed(rng, (33, 50, 17, 40)),
+    "saturating": lambda rng: saturating(rng, (48, 64, 40, 64, 64)),
+    "blinking": lambda rng: blinking(24),
+}
+
+
+@pytest.fixture
+def way(implementation, request):
+    """A dataflow of the CUDA kernels; the others have one way."""
+    if implementation != "cuda" and request.param not in (None, "converged"):
+        pytest.skip("dataflows are the GPU's")
+    return request.param
+
+
+def exact_codes(values, segment, upper):
+    pieces = [values[:, i : i + segment] for i in range(0, values.shape[1], segment)]
+    zero = np.stack([(p == 0).all(1) for p in pieces], 1)
+    full = np.stack([(p == upper).all(1) for p in pieces], 1)
+    return np.where(zero, 1, np.where(full, 2, 0))
+
+
+@pytest.mark.parametrize("segment", [None, 1, 5, 32])
+@pytest.mark.parametrize("way", DATAFLOWS, indirect=True)
+@pytest.mark.parametrize("name", STACKS)
+def test_codes_are_exact_layer_by_layer(implementation, rng, name, way, segment):
+    stack = STACKS[name](rng)
+    x = inputs(rng, 45, stack[0][0].shape[1])
+    acts = jnp.asarray(x)
+    for i, layer in enumerate(layers_of(stack)):
+        acts = js.bounded_matmul(
+            acts, layer, dataflow=way, segment=segment, implementation=implementation
+        )
+        got = np.asarray(acts.materialize())
+        want = oracle(x, *(part[: i + 1] for part in stack))
+        np.testing.assert_allclose(got, want, atol=1e-5 * (i + 1) * 8)
+        codes = exact_codes(got, acts.recorder.segment, np.float32(stack[2][i]))
+        np.testing.assert_array_equal(acts.recorder.codes, codes)
+        # What a code stands for is never read.
+        known = np.asarray(acts.recorder.spread(got.shape[1])) != 0
+        poisoned = jnp.where(known, jnp.nan, acts.values)
+        acts = js.bounded.Activations(poisoned, acts.recorder)
+
+
+@pytest.mark.parametrize("way", DATAFLOWS, indirect=True)
+def test_without_recorder(implementation, rng, way):
+    stack = saturating(rng, (40, 64, 64))
+    x = inputs(rng, 20, 40)
+    acts = jnp.asarray(x)
+    for layer in layers_of(stack):
+        acts = js.bounded_matmul(
+            acts, layer, dataflow=way, record=False, implementation=implementation
+        )
+        assert not np.asarray(acts.recorder.codes).any()
+    np.testing.assert_allclose(acts.values, oracle(x, *stack), atol=1e-4)
+
+
+@pytest.mark.parametrize("way", ["row", "slab", "column", "converged"], indirect=True)
+def test_wide_layer_in_slabs(implementation, rng, way):
+    weight = sp.random(3000, 2100, 0.004, random_state=rng, dtype=np.float32, format="csr")
+    weight.data = np.abs(weight.data)
+    layer = js.bounded.inspect(weight, rng.choice([-0.1, 0.0, 2.0], 3000), 0.5)
+    x = inputs(rng, 19, 2100)
+    x[3] = 0
+    for record, segment in ((True, 100), (True, None), (False, None)):
+        acts = js.bounded_matmul(
+            jnp.asarray(x),
+            layer,
+            dataflow=way,
+            record=record,
+            segment=segment,
+            implementation=implementation,
+        )
+        want = oracle(x, [weight], [layer.full_bias()], [0.5])
+        np.testing.assert_allclose(acts.materialize(), want, atol=1e-5)
+
+
+def test_inputs_past_16_bits(implementation, rng):
+    columns = rng.integers(0, 70000, (40, 6))
+    weight = sp.csr_matrix(
+        (rng.standard_normal(240), (np.repeat(np.arange(40), 6), columns.ravel())), (40, 70000)
+    )
+    layer = js.bounded.inspect(weight, 0.1, 2.0)
+    assert layer.indices.dtype == np.int32
+    x = inputs(rng, 9, 70000)
+    for dataflow in DATAFLOWS if implementation == "cuda" else [None]:
+        acts = js.bounded_matmul(
+            jnp.asarray(x), layer, dataflow=dataflow, implementation=implementation
+        )
+        np.testing.assert_allclose(acts.materialize(), oracle(x, [weight], [0.1], [2.0]), atol=1e-5)
+
+
+def test_scan_over_stacked_layers(implementation, rng):
+    stack = saturating(rng, (32, 32, 32, 32, 32))
+    x = inputs(rng, 10, 32)
+    stacked = jax.tree.map(jnp.asarray, js.bounded.stack(layers_of(stack)))
+    first = js.bounded_matmul(
+        jnp.asarray(x), layers_of(stack)[0], segment=8, implementation=implementation
+    )
+    rest = jax.tree.map(lambda v: v[1:], stacked)
+
+    @jax.jit
+    def run(acts, layers):
+        def step(acts, layer):
+            return js.bounded_matmul(acts, layer, segment=8, implementation=implementation), None
+
+        return jax.lax.scan(step, acts, layers)[0]
+
+    np.testing.assert_allclose(run(first, rest).materialize(), oracle(x, *stack), atol=1e-4)
+
+
+@pytest.mark.parametrize("batched", ["acts", "layer", "both"])
+def test_vmap(implementation, rng, batched):
+    stack = saturating(rng, (16, 16, 16))
+    layers = js.bounded.stack(layers_of(stack))
+    x = jnp.asarray(inputs(rng, 10, 16)).reshape(2, 5, 16)
+    axes = {"acts": (0, None), "layer": (None, 0), "both": (0, 0)}[batched]
+    one = jax.tree.map(lambda v: jnp.asarray(v)[0], layers)
+    run = jax.vmap(
+        lambda x, layer: js.bounded_matmul(x, layer, implementation=implementation).materialize(),
+        in_axes=axes,
+    )
+    got = jax.jit(run)(x if axes[0] == 0 else x[0], layers if axes[1] == 0 else one)
+    for i in range(2):
+        rows, at = x[i if axes[0] == 0 else 0], i if axes[1] == 0 else 0
+        want = oracle(np.asarray(rows), *([part[at]] for part in stack))
+        np.testing.assert_allclose(got[i], want, atol=1e-4)
+
+
+@pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
+def test_shard_map_over_images(implementation, rng):
+    layer = layers_of(saturating(rng, (16, 32)))[0]
+    x = jnp.asarray(inputs(rng, 32, 16))
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((4,), ("data",), auto, devices=jax.devices()[:4])
+
+    def f(x):
+        return js.bounded_matmul(x, layer, implementation=implementation).materialize()
+
+    run = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("data"), out_specs=P("data")))
+    np.testing.assert_array_equal(run(x), f(x))
+    assert "all-gather" not in run.lower(x).compile().as_text()
+
+
+def test_errors(rng):
+    layer = js.bounded.inspect(np.eye(4), 0.0, 1.0)
+    for acts, kind, text in (
+        (jnp.zeros((2, 5)), ValueError, "acts has 5 columns"),
+        (jnp.zeros(4), ValueError, "acts has shape"),
+        (jnp.zeros((2, 4), jnp.bfloat16), TypeError, "acts has dtype bfloat16"),
+        ([1, 2], TypeError, "acts must be an array"),
+    ):
+        with pytest.raises(kind, match=text):
+            js.bounded_matmul(acts, layer)
+    x = jnp.zeros((2, 4))
+    with pytest.raises(ValueError, match="dataflow='diagonal'"):
+        js.bounded_matmul(x, layer, dataflow="diagonal")
+    with pytest.raises(ValueError, match="segment=0"):
+        js.bounded_matmul(x, layer, segment=0)
+    with pytest.raises(TypeError, match="layer must be"):
+        js.bounded_matmul(x, np.eye(4))
+    with pytest.raises(ValueError, match="stack of layers"):
+        js.bounded_matmul(x, js.bounded.stack([layer, layer]))
+    with pytest.raises(ValueError, match="layer 1 is 4 -> 4"):
+        js.bounded.stack([layer, js.bounded.inspect(np.eye(4), 0.0, 2.0)])
