@@ -1,0 +1,25 @@
+// The rows of cpu/variants/grouped_matmul.toml, in its order.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+
+namespace jaxsparse {
+
+struct ProductShape {
+  int rows, vectors;
+};
+
+struct GroupedVariant {
+  const char* name;
+  ProductShape tile32, tile16;
+};
+
+constexpr GroupedVariant kGroupedVariants[] = {
+    {"auto", {6, 4}, {6, 2}},
+    {"tall", {12, 2}, {6, 2}},
+    {"wide", {6, 4}, {2, 4}},
+};
+constexpr int64_t kGroupedVariantCount = std::size(kGroupedVariants);
+
+}  // namespace jaxsparse

@@ -1,0 +1,31 @@
+"""jaxsparse: the sparse backend for JAX. Operations that skip the work that their data does not
+need.
+
+`import jaxsparse as js`. The path of the data: mask -> bits -> index -> select -> kernel.
+"""
+
+from jaxsparse import bounded as bounded
+from jaxsparse import nn as nn
+from jaxsparse import recorder as recorder
+from jaxsparse.bits import pack_mask as pack_mask
+from jaxsparse.bits import unpack_mask as unpack_mask
+from jaxsparse.ffi import DISABLE_JAX_EXPORT_CHECKS as DISABLE_JAX_EXPORT_CHECKS
+from jaxsparse.index import TileIndex as TileIndex
+from jaxsparse.index import tile_index as tile_index
+from jaxsparse.mask import lengths_mask as lengths_mask
+from jaxsparse.mask import plot as plot
+from jaxsparse.mask import show as show
+from jaxsparse.ops import Routing as Routing
+from jaxsparse.ops import bounded_matmul as bounded_matmul
+from jaxsparse.ops import grouped_matmul as grouped_matmul
+from jaxsparse.ops import masked_conv as masked_conv
+from jaxsparse.ops import masked_dense as masked_dense
+from jaxsparse.ops import masked_matmul as masked_matmul
+from jaxsparse.ops import route as route
+from jaxsparse.select import TuningTable as TuningTable
+from jaxsparse.select import checked as checked
+from jaxsparse.select import config as config
+from jaxsparse.select import explain as explain
+from jaxsparse.select import variants as variants
+from jaxsparse.tune import tune as tune
+from jaxsparse.version import __version__ as __version__

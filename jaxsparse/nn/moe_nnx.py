@@ -1,0 +1,118 @@
+"""`js.nn.nnx.MoE`: a mixture of experts for flax.nnx."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from flax.nnx.nn.dtypes import promote_dtype
+from jaxtyping import Array, Bool, Float
+
+from jaxsparse.ffi import Implementation
+from jaxsparse.nn import moe
+
+EXPERTS_INIT = jax.nn.initializers.lecun_normal(batch_axis=(0,))
+ROUTER_INIT = jax.nn.initializers.lecun_normal()
+
+
+class MoE(nnx.Module):
+    """A mixture of experts: each token goes through `top_k` of `num_experts` two-layer networks.
+    Dropless.
+
+    Parameters, all without bias: `router` [d, num_experts]; `up` [num_experts, d, hidden]; `down`
+    [num_experts, hidden, d]; and with activation "swiglu" `gate` [num_experts, d, hidden]. An
+    expert is `down(act(up(x)))`, with "swiglu" `down(silu(gate(x)) * up(x))`. Names and shapes are
+    those of `js.nn.linen.MoE`.
+
+    Args:
+        in_features: d.
+        num_experts: how many experts there are.
+        hidden: width of an expert's hidden layer.
+        top_k: experts of a token, 1 or more.
+        activation: "swiglu" (default), "relu", "gelu" or "silu".
+        routing: "top_k": each token takes its best experts. "expert_choice": each expert takes its
+            best `ceil(tokens * top_k / num_experts)` tokens.
+        normalize: divide the weights of a token's experts by their sum; None: where top_k > 1. Not
+            for "expert_choice".
+        dtype: of the computation; None promotes inputs and parameters.
+        param_dtype: of the parameters.
+        precision: of the experts' products, as in jax.lax; the router is always float32.
+        router_init: initialiser of the router.
+        kernel_init: initialiser of the experts.
+        implementation: None (best available), "cpu", "reference", or a sequence of them.
+        rngs: `nnx.Rngs` that the parameters are drawn from.
+
+    Raises:
+        ValueError: for a number or a name that does not exist, naming the argument.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_experts: int,
+        hidden: int,
+        *,
+        top_k: int = 1,
+        activation: str = "swiglu",
+        routing: str = "top_k",
+        normalize: bool | None = None,
+        dtype: Any = None,
+        param_dtype: Any = jnp.float32,
+        precision: Any = None,
+        router_init: Any = ROUTER_INIT,
+        kernel_init: Any = EXPERTS_INIT,
+        implementation: Implementation = None,
+        rngs: nnx.Rngs,
+    ) -> None:
+        moe.check_options(num_experts, hidden, top_k, activation, routing)
+        into, out = (num_experts, in_features, hidden), (num_experts, hidden, in_features)
+        self.router = nnx.Param(router_init(rngs.params(), (in_features, num_experts), param_dtype))
+        gated = activation == "swiglu"
+        self.gate = nnx.Param(kernel_init(rngs.params(), into, param_dtype)) if gated else None
+        self.up = nnx.Param(kernel_init(rngs.params(), into, param_dtype))
+        self.down = nnx.Param(kernel_init(rngs.params(), out, param_dtype))
+        self.top_k = top_k
+        self.activation = activation
+        self.routing = routing
+        self.normalize = normalize
+        self.dtype = dtype
+        self.precision = precision
+        self.implementation = implementation
+
+    def __call__(
+        self, inputs: Float[Array, "*batch d"], token_mask: Bool[Array, "*batch"] | None = None
+    ) -> tuple[Float[Array, "*batch d"], Float[Array, ""]]:
+        """The mixture, and the loss that keeps it balanced.
+
+        Args:
+            inputs: float32, bfloat16 or float16 [*batch, d].
+            token_mask: bool[*batch]: tokens that count; the others are not read and give zero.
+                None: all of them.
+
+        Returns:
+            ([*batch, d], load-balance loss float32[]: 1 when balanced, more otherwise; 0 for
+            "expert_choice").
+
+        Raises:
+            TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
+        """
+        if inputs.shape[-1] != self.router.shape[0]:
+            raise ValueError(f"inputs has shape {inputs.shape}; in_features={self.router.shape[0]}")
+        gate = None if self.gate is None else self.gate[...]
+        x, gate, up, down = promote_dtype(
+            (jnp.asarray(inputs), gate, self.up[...], self.down[...]), dtype=self.dtype
+        )
+        return moe.run(
+            x,
+            self.router[...],
+            gate,
+            up,
+            down,
+            token_mask,
+            top_k=self.top_k,
+            activation=self.activation,
+            routing=self.routing,
+            normalize=self.normalize,
+            precision=self.precision,
+            implementation=self.implementation,
+        )

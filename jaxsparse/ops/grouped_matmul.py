@@ -1,0 +1,152 @@
+"""`grouped_matmul`: the public face. Checks at trace time, then hands arrays to the differentiable
+core.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jaxsparse.bits.pack import implementation_key
+from jaxsparse.ffi import Implementation, lift
+from jaxsparse.ffi.platform import plan
+from jaxsparse.ops.checks import canonical_precision, check_float, check_offsets, check_rank
+from jaxsparse.ops.grouped_matmul_core import GroupedParams, matmul
+from jaxsparse.ops.grouped_matmul_run import OFFERED, describe, sorted_rows
+from jaxsparse.ops.grouped_matmul_watch import RowCount, check_rows
+from jaxsparse.select.explain import record
+
+
+def grouped_matmul(
+    lhs: Float[Array, "m k"],
+    rhs: Float[Array, "g k n"],
+    group_sizes: Int[Array, "g"],
+    *,
+    precision: jax.lax.PrecisionLike = None,
+    preferred_element_type: Any = None,
+    gather: Int[Array, "m'"] | None = None,
+    scatter: Int[Array, "m'"] | None = None,
+    row_weights: Float[Array, "m'"] | None = None,
+    num_rows: int | None = None,
+    implementation: Implementation = None,
+) -> Float[Array, "rows n"]:
+    """A product for each group of rows: `jax.lax.ragged_dot`, with the rows' gather, scale and
+    combine fused.
+
+    The first `group_sizes[0]` sorted rows are multiplied by `rhs[0]`, the next `group_sizes[1]` by
+    `rhs[1]`, and so on. Sorted row i is `lhs[gather[i]]` (without `gather`: `lhs[i]`); times
+    `row_weights[i]` it is added to row `scatter[i]` of the result (without `scatter`: it is row
+    i). No permuted copy of lhs is written, and the combine needs no atomics: it adds in the sorted
+    order, so results repeat bit by bit. Differentiable in lhs, rhs and row_weights, through the
+    same kernels.
+
+    Defined for bad data: a negative group size counts as zero; groups that reach past the last
+    sorted row are cut off there; a sorted row that no group owns, or whose gather or scatter index
+    is out of range, is never read or written and contributes nothing (`js.checked()` raises
+    instead). Rows of the result that nothing is added to are zero.
+
+    Args:
+        lhs: float32, bfloat16 or float16 [m, k].
+        rhs: same dtype as lhs, [g, k, n].
+        group_sizes: any integer dtype [g].
+        precision: as in jax.lax.
+        preferred_element_type: the result's dtype: lhs's dtype (default) or float32. Sums are
+            float32 in any case.
+        gather: integers [m']: the row of lhs that each sorted row reads. Without it, m' = m.
+        scatter: integers [m']: the row of the result that each sorted row is summed into;
+            duplicates add up.
+        row_weights: floats [m'], applied in float32.
+        num_rows: rows of the result; only with `scatter`. None means m.
+        implementation: None (best available), "cpu", "reference", or a sequence of them.
+
+    Returns:
+        [m', n], or with `scatter` [num_rows, n].
+
+    Raises:
+        TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
+            ValueError when a named implementation cannot run.
+    """
+    for name, value, rank in (("lhs", lhs, 2), ("rhs", rhs, 3), ("group_sizes", group_sizes, 1)):
+        check_rank(name, value, rank)
+    lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
+    check_float("lhs", lhs)
+    if rhs.dtype != lhs.dtype:
+        raise TypeError(f"rhs has dtype {rhs.dtype}, lhs has {lhs.dtype}: they must be equal")
+    if rhs.shape[1] != lhs.shape[1]:
+        raise ValueError(f"rhs has shape {rhs.shape}; lhs {lhs.shape} needs [g, {lhs.shape[1]}, n]")
+    sizes = _integers("group_sizes", group_sizes)
+    if sizes.shape[0] != rhs.shape[0]:
+        raise ValueError(f"group_sizes has {sizes.shape[0]} entries; rhs has {rhs.shape[0]} groups")
+    gather = None if gather is None else _integers("gather", gather)
+    scatter = None if scatter is None else _integers("scatter", scatter)
+    rows = lhs.shape[0] if gather is None else gather.shape[0]
+    if scatter is not None and scatter.shape[0] != rows:
+        raise ValueError(f"scatter has {scatter.shape[0]} entries; there are {rows} sorted rows")
+    if row_weights is not None:
+        check_rank("row_weights", row_weights, 1)
+        row_weights = jnp.asarray(row_weights)
+        check_float("row_weights", row_weights)
+        if row_weights.shape[0] != rows:
+            raise ValueError(
+                f"row_weights has {row_weights.shape[0]} entries; there are {rows} sorted rows"
+            )
+        row_weights = row_weights.astype(jnp.float32)
+    out_dtype = np.dtype(preferred_element_type or lhs.dtype)
+    if out_dtype not in (lhs.dtype, np.dtype(np.float32)):
+        raise TypeError(f"preferred_element_type={out_dtype}: it takes {lhs.dtype} or float32")
+    height = _height(num_rows, lhs, rows, scatter)
+    for name, shape in (
+        ("lhs", lhs.shape),
+        ("rhs", rhs.shape),
+        ("the result", (height, rhs.shape[2])),
+    ):
+        check_offsets(name, shape)
+    implementations = plan("grouped_matmul", implementation, OFFERED)
+    params = GroupedParams(
+        height,
+        False,
+        canonical_precision(precision),
+        out_dtype.name,
+        implementation_key(implementation),
+    )
+    check_rows(lhs.shape[0], height, sizes, gather, scatter, rows)
+    record(
+        "grouped_matmul",
+        f"{lhs.dtype.name}{list(lhs.shape)} * {list(rhs.shape)} -> {[height, rhs.shape[2]]}",
+        implementations,
+        lambda name: describe(name, lhs, rhs, sizes, sorted_rows(lhs, gather, scatter)),
+        RowCount.of(sizes, rows),
+    )
+    return _run(params, *lift(lhs, rhs, sizes, gather, scatter, row_weights))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(params: GroupedParams, lhs, rhs, group_sizes, gather, scatter, row_weights) -> Any:
+    return matmul(params, lhs, rhs, group_sizes, gather, scatter, row_weights)
+
+
+def _integers(name: str, value: Any) -> jax.Array:
+    """`value` as int32 with one axis; a number that int32 cannot hold stays out of every range."""
+    check_rank(name, value, 1)
+    value = jnp.asarray(value)
+    if not jnp.issubdtype(value.dtype, jnp.integer):
+        raise TypeError(f"{name} has dtype {value.dtype}; it takes integers")
+    limits = jnp.iinfo(value.dtype)
+    if limits.max > 2**31 - 1:
+        value = jnp.clip(value, max(limits.min, -1), 2**31 - 1)
+    return value.astype(jnp.int32)
+
+
+def _height(num_rows: int | None, lhs: Any, rows: int, scatter: Any) -> int:
+    if num_rows is None:
+        return rows if scatter is None else lhs.shape[0]
+    if scatter is None:
+        raise ValueError(
+            f"num_rows={num_rows} needs scatter: without it the result has {rows} rows"
+        )
+    if isinstance(num_rows, bool) or not isinstance(num_rows, (int, np.integer)) or num_rows < 0:
+        raise ValueError(f"num_rows={num_rows!r}; it takes an int of 0 or more")
+    return int(num_rows)

@@ -1,0 +1,55 @@
+"""What `js.explain` and `js.checked` see of the data of a grouped product."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsparse.reference.grouped_matmul import owned_rows
+from jaxsparse.select.config import settings
+
+
+@dataclasses.dataclass(frozen=True)
+class RowCount:
+    """How many of the sorted rows a group owns; `overflow`: groups reach past the last one, or one
+    is negative.
+    """
+
+    n_tiles: int
+    count: jax.Array
+    overflow: jax.Array
+
+    @staticmethod
+    def of(group_sizes: jax.Array, rows: int) -> "RowCount":
+        """From group_sizes int32[g]."""
+        owned = jnp.minimum(jnp.maximum(group_sizes, 0).sum(), rows)
+        return RowCount(rows, owned, (group_sizes.sum() > rows) | (group_sizes < 0).any())
+
+
+def check_rows(
+    lhs_rows: int, out_rows: int, group_sizes: Any, gather: Any, scatter: Any, rows: int
+) -> None:
+    """Under `js.checked()`: raise for group sizes and indices that the op would leave out."""
+    if not settings().checked:
+        return
+    owned = owned_rows(group_sizes, rows)
+    pairs = (("gather", gather, lhs_rows), ("scatter", scatter, out_rows))
+    wild = {
+        name: (((value < 0) | (value >= limit)) & owned).sum()
+        for name, value, limit in pairs
+        if value is not None
+    }
+
+    def raise_if(sizes: np.ndarray, wild: dict[str, np.ndarray]) -> None:
+        if (sizes < 0).any() or sizes.sum() > rows:
+            raise ValueError(
+                f"grouped_matmul: group_sizes sum to {sizes.sum()} (smallest {sizes.min()}) "
+                f"over {rows} sorted rows"
+            )
+        for name, count in wild.items():
+            if count:
+                raise ValueError(f"grouped_matmul: {name} has {count} indices out of range")
+
+    jax.debug.callback(raise_if, group_sizes, wild)

@@ -1,0 +1,134 @@
+"""`masked_matmul`: the public face. Checks at trace time, then hands arrays to the differentiable
+core.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from jaxsparse.bits.pack import implementation_key
+from jaxsparse.ffi import Implementation, lift
+from jaxsparse.ffi.platform import plan
+from jaxsparse.ops.checks import canonical_precision, check_float, check_offsets
+from jaxsparse.ops.masked_matmul_blocks import BlockCount, check_mask, granularities, share
+from jaxsparse.ops.masked_matmul_core import MatmulParams, product
+from jaxsparse.ops.masked_matmul_run import OFFERED, block_counts, describe
+from jaxsparse.select.explain import record
+
+
+def masked_matmul(
+    a: Float[Array, "*batch m k"],
+    b: Float[Array, "*batch k n"],
+    *,
+    a_mask: Bool[Array, "*batch rows columns"] | None = None,
+    b_mask: Bool[Array, "*batch rows columns"] | None = None,
+    out_mask: Bool[Array, "*batch rows columns"] | None = None,
+    granularity: tuple[int, int] | Mapping[str, tuple[int, int]] = (1, 1),
+    precision: jax.lax.PrecisionLike = None,
+    preferred_element_type: Any = None,
+    implementation: Implementation = None,
+) -> Float[Array, "*batch m n"]:
+    """A matrix product in which blocks of the operands are zero and blocks of the result are not
+    wanted.
+
+    `out_mask * ((a_mask * a) @ (b_mask * b))`, where a mask has one bool a block of its matrix.
+    Masked entries of an operand count as zero and are never read into a product (they may hold
+    NaN); masked entries of the result are zero. Differentiable in a and b, and the gradients skip
+    the same blocks: that of a is computed only where `a_mask` holds.
+
+    Args:
+        a: float32, bfloat16 or float16 [*batch, m, k].
+        b: same dtype as a, [*batch, k, n]; leading axes broadcast as in `jnp.matmul`.
+        a_mask: bool[*batch, ceil(m/gm), ceil(k/gk)]; None keeps every block. Leading axes
+            broadcast.
+        b_mask: bool[*batch, ceil(k/gm), ceil(n/gk)], likewise.
+        out_mask: bool[*batch, ceil(m/gm), ceil(n/gk)], likewise.
+        granularity: (rows, columns) of a block, 1 or more: one pair for every mask, or a mapping
+            from "a", "b" and "out" to pairs. Rows that count per product (lengths):
+            `js.lengths_mask(lengths, m)[..., None]` with granularity (1, k).
+        precision: as in jax.lax.
+        preferred_element_type: the result's dtype: a's dtype (default) or float32. Sums are
+            float32 in any case.
+        implementation: None (best available), "cpu", "reference", or a sequence of them.
+
+    Returns:
+        [*batch, m, n].
+
+    Raises:
+        TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
+            ValueError when a named implementation cannot run.
+    """
+    for name, value in (("a", a), ("b", b)):
+        if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+            raise TypeError(f"{name} must be an array, not {type(value).__name__}")
+        if len(value.shape) < 2:
+            raise ValueError(f"{name} has shape {tuple(value.shape)}; it needs at least 2 axes")
+    a, b = jnp.asarray(a), jnp.asarray(b)
+    check_float("a", a)
+    if b.dtype != a.dtype:
+        raise TypeError(f"b has dtype {b.dtype}, a has {a.dtype}: they must be equal")
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    if b.shape[-2] != k:
+        raise ValueError(f"b has shape {b.shape}; a {a.shape} needs [..., {k}, n]")
+    blocks = granularities(granularity)
+    masks = [
+        check_mask(name, mask, size, block)
+        for (name, mask), size, block in zip(
+            (("a_mask", a_mask), ("b_mask", b_mask), ("out_mask", out_mask)),
+            ((m, k), (k, n), (m, n)),
+            blocks,
+            strict=True,
+        )
+    ]
+    named = {"a": a, "b": b, "a_mask": masks[0], "b_mask": masks[1], "out_mask": masks[2]}
+    batch = _batch({name: v.shape[:-2] for name, v in named.items() if v is not None})
+    out_dtype = np.dtype(preferred_element_type or a.dtype)
+    if out_dtype not in (a.dtype, np.dtype(np.float32)):
+        raise TypeError(f"preferred_element_type={out_dtype}: it takes {a.dtype} or float32")
+    check_offsets("a", a.shape)
+    check_offsets("b", b.shape)
+    check_offsets("the result", (*batch, m, n))
+    implementations = plan("masked_matmul", implementation, OFFERED)
+    params = MatmulParams(
+        blocks,
+        canonical_precision(precision),
+        out_dtype.name,
+        implementation_key(implementation),
+    )
+    flat = [None if v is None else _flatten(v, batch) for v in named.values()]
+    flat = share(flat, blocks)
+    record(
+        "masked_matmul",
+        f"{a.dtype.name}{list(a.shape)} * {list(b.shape)} -> {[*batch, m, n]}",
+        implementations,
+        lambda name: describe(params, name, flat[0], flat[1], flat[2:]),
+        BlockCount(*block_counts(*flat[2:])),
+    )
+    return _run(params, *lift(*flat)).reshape(*batch, m, n)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(params: MatmulParams, a, b, a_mask, b_mask, out_mask) -> Any:
+    return product(params, a, b, a_mask, b_mask, out_mask)
+
+
+def _batch(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*shapes.values())
+    except ValueError as error:
+        told = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"leading axes do not broadcast: {told}") from error
+
+
+def _flatten(value: jax.Array, batch: tuple[int, ...]) -> jax.Array:
+    """[..., r, c] as [L, r, c], or as [1, r, c] when every product shares it."""
+    if math.prod(value.shape[:-2]) == 1:
+        return value.reshape(1, *value.shape[-2:])
+    shape = (*batch, *value.shape[-2:])
+    return jnp.broadcast_to(value, shape).reshape(math.prod(batch), *value.shape[-2:])

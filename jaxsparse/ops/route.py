@@ -1,0 +1,104 @@
+"""`route`: from each token's experts to the sorted order in which `grouped_matmul` works."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Int
+
+from jaxsparse.bits.pack import implementation_key
+from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ops.checks import check_rank
+from jaxsparse.reference import route as reference
+
+
+class Routing(NamedTuple):
+    """Assignments of tokens to experts, sorted by expert; `A = tokens * top_k`.
+
+    Attributes:
+        order: int32[A]: the position in the flattened `expert_ids` of the assignment that sorted
+            row i serves.
+        gather: int32[A]: the token that sorted row i reads, `order // top_k`.
+        scatter: int32[A]: the token that it is summed into; equal to `gather`.
+        group_sizes: int32[num_experts]: sorted rows of each expert.
+    """
+
+    order: jax.Array
+    gather: jax.Array
+    scatter: jax.Array
+    group_sizes: jax.Array
+
+
+def route(
+    expert_ids: Int[Array, "t top_k"],
+    num_experts: int,
+    *,
+    implementation: Implementation = None,
+) -> Routing:
+    """Sort the assignments of tokens to experts by expert, on the device; equal experts keep their
+    order.
+
+    Args:
+        expert_ids: any integer dtype [t, top_k]. An id outside [0, num_experts), such as -1, is
+            dropped: its assignment is sorted to the end and belongs to no group.
+        num_experts: how many experts there are; may be 0.
+        implementation: None (best available), "cpu", "reference", or a sequence of them.
+
+    Returns:
+        A `Routing` of int32 arrays, for `grouped_matmul(gather=, scatter=)`. `routing.order` picks
+        the row weights: `weights.reshape(-1)[routing.order]`.
+
+    Raises:
+        TypeError, ValueError: for a wrong rank, dtype or number, naming the argument; ValueError
+            when a named implementation cannot run.
+    """
+    check_rank("expert_ids", expert_ids, 2)
+    expert_ids = jnp.asarray(expert_ids)
+    if not jnp.issubdtype(expert_ids.dtype, jnp.integer):
+        raise TypeError(f"expert_ids has dtype {expert_ids.dtype}; it takes integers")
+    if isinstance(num_experts, bool) or not isinstance(num_experts, (int, np.integer)):
+        raise TypeError(f"num_experts must be an int, not {type(num_experts).__name__}")
+    if num_experts < 0 or num_experts >= 2**31 or expert_ids.size >= 2**31:
+        raise ValueError(
+            f"num_experts={num_experts}, expert_ids has shape {expert_ids.shape}: "
+            "both counts take 0 to 2^31 - 1"
+        )
+    return Routing(*_run(expert_ids, int(num_experts), implementation_key(implementation)))
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _run(expert_ids: jax.Array, num_experts: int, implementation: Any) -> tuple[jax.Array, ...]:
+    limits = jnp.iinfo(expert_ids.dtype)
+    if limits.max > 2**31 - 1:  # an id that int32 cannot hold must not wrap into range
+        expert_ids = jnp.clip(expert_ids, max(limits.min, -1), 2**31 - 1)
+    ids = expert_ids.astype(jnp.int32).reshape(1, -1)
+    order, source, sizes = _router(expert_ids.shape[1], num_experts, implementation)(ids)
+    return order[0], source[0], source[0], sizes[0]
+
+
+@functools.cache
+def _router(top_k: int, num_experts: int, implementation: Any) -> Any:
+    """A function of s32[lists, assignments] with a vmap rule that folds the batch axis into the
+    lists.
+    """
+
+    def native(ids: jax.Array) -> tuple[jax.Array, ...]:
+        results = [(ids.shape, np.int32), (ids.shape, np.int32)]
+        results += [((ids.shape[0], num_experts), np.int32), ((num_experts + 1,), np.int32)]
+        return tuple(ffi_call("jaxsparse_route", results, ids, top_k=max(top_k, 1))[:3])
+
+    @custom_vmap
+    def run(ids: jax.Array) -> tuple[jax.Array, ...]:
+        plain = functools.partial(reference.route, top_k=top_k, num_experts=num_experts)
+        return dispatch("route", implementation, cpu=native, reference=plain)(ids)
+
+    @run.def_vmap
+    def rule(axis_size: int, in_batched: list[bool], ids: jax.Array):
+        out = run(ids.reshape(axis_size * ids.shape[1], ids.shape[2]))
+        shape = (axis_size, ids.shape[1])
+        return tuple(v.reshape(*shape, v.shape[1]) for v in out), (True, True, True)
+
+    return run

@@ -1,0 +1,62 @@
+"""The grouped product in plain jnp: its meaning, the oracle of its tests, and what other platforms
+run.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+def clip_sizes(group_sizes: jax.Array, rows: int) -> jax.Array:
+    """Sizes as they count: a negative one is zero, what reaches past the last sorted row is cut
+    off.
+    """
+    ends = jnp.minimum(jnp.cumsum(jnp.maximum(group_sizes, 0)), rows)
+    return jnp.diff(ends, prepend=jnp.zeros(1, ends.dtype))
+
+
+def owned_rows(group_sizes: jax.Array, rows: int) -> jax.Array:
+    """bool[rows]: whether a group owns the sorted row."""
+    return jnp.arange(rows) < clip_sizes(group_sizes, rows).sum()
+
+
+def rows_of(values: jax.Array, indices: jax.Array | None, keep: jax.Array) -> jax.Array:
+    """`values[indices]`; a row that is not kept, or whose index is out of range, is zero."""
+    if indices is not None and values.shape[0] == 0:
+        return jnp.zeros((indices.shape[0], *values.shape[1:]), values.dtype)
+    if indices is not None:
+        wild = (indices < 0) | (indices >= values.shape[0])
+        keep = keep & ~wild
+        values = values.at[jnp.where(wild, values.shape[0], indices)].get(mode="fill", fill_value=0)
+    return jnp.where(keep[:, None], values, jnp.zeros_like(values))
+
+
+def grouped_matmul(
+    lhs: jax.Array,
+    rhs: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+    scatter: jax.Array | None,
+    row_weights: jax.Array | None,
+    *,
+    num_rows: int,
+    precision: lax.Precision,
+    out_dtype: jnp.dtype,
+) -> jax.Array:
+    """lhs[m, k], rhs[g, k, n] -> out_dtype[num_rows, n]; sums, weights and combine in float32."""
+    sorted_rows = lhs.shape[0] if gather is None else gather.shape[0]
+    sizes = clip_sizes(group_sizes, sorted_rows)
+    owned = owned_rows(group_sizes, sorted_rows)
+    x = rows_of(lhs, gather, owned)
+    rhs = jnp.where((sizes > 0)[:, None, None], rhs, jnp.zeros_like(rhs))
+    y = jnp.zeros((sorted_rows, rhs.shape[2]), jnp.float32)
+    if 0 not in (*x.shape, *rhs.shape):
+        y = lax.ragged_dot(x, rhs, sizes, precision, jnp.float32)
+    if row_weights is not None:
+        y = y * row_weights[:, None]
+    ones = jnp.ones((lhs.shape[0], 1), y.dtype)
+    y = jnp.where(rows_of(ones, gather, owned) > 0, y, jnp.zeros_like(y))
+    if scatter is not None:
+        target = jnp.where((scatter < 0) | ~owned, num_rows, scatter)
+        y = jnp.zeros((num_rows, y.shape[1]), y.dtype).at[target].add(y, mode="drop")
+    return y.astype(out_dtype)

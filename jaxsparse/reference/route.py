@@ -1,0 +1,18 @@
+"""Routing in plain jnp: a stable sort of the assignments by expert."""
+
+import jax
+import jax.numpy as jnp
+
+
+def route(
+    expert_ids: jax.Array, top_k: int, num_experts: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """s32[lists, assignments] -> order, order // top_k (both s32[lists, assignments]), group_sizes
+    s32[lists, experts].
+    """
+    known = (expert_ids >= 0) & (expert_ids < num_experts)
+    bucket = jnp.where(known, expert_ids, num_experts)
+    order = jnp.argsort(bucket, axis=1, stable=True).astype(jnp.int32)
+    lists = jnp.arange(expert_ids.shape[0], dtype=jnp.int32)[:, None]
+    sizes = jnp.zeros((expert_ids.shape[0], num_experts + 1), jnp.int32).at[lists, bucket].add(1)
+    return order, order // max(top_k, 1), sizes[:, :num_experts]

@@ -1,0 +1,181 @@
+"""The MoE layers against a loop over tokens and experts, and against each other; MaskedDense
+against flax's own layers.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+from ops.op_suite import close
+
+import jaxsparse as js
+from jaxsparse import nn
+
+D, HIDDEN, EXPERTS = 12, 20, 5
+
+
+def serial(params, x, *, top_k, activation="swiglu", normalize=None, mask=None):
+    """Every token through its experts, one by one, in float64."""
+    p = {k: np.asarray(v, np.float64) for k, v in params.items()}
+    tokens = np.asarray(x, np.float64).reshape(-1, D)
+    logits = tokens @ p["router"]
+    probabilities = np.exp(logits - logits.max(1, keepdims=True))
+    probabilities /= probabilities.sum(1, keepdims=True)
+    out = np.zeros_like(tokens)
+    for t, token in enumerate(tokens):
+        if mask is not None and not mask.reshape(-1)[t]:
+            continue
+        chosen = np.argsort(-probabilities[t], kind="stable")[:top_k]
+        weights = probabilities[t, chosen]
+        if normalize if normalize is not None else top_k > 1:
+            weights = weights / weights.sum()
+        for e, weight in zip(chosen, weights, strict=True):
+            out[t] += weight * expert(p, token, e, activation)
+    return out.reshape(np.shape(x))
+
+
+def expert(p, token, e, activation):
+    h = token @ p["up"][e]
+    if activation == "relu":
+        return np.maximum(h, 0) @ p["down"][e]
+    z = token @ p["gate"][e]
+    return (z / (1 + np.exp(-z)) * h) @ p["down"][e]
+
+
+def make(rng, **options):
+    x = jnp.asarray(rng.standard_normal((3, 7, D), np.float32))
+    layer = nn.linen.MoE(EXPERTS, HIDDEN, **options)
+    return layer, layer.init(jax.random.key(0), x), x
+
+
+@pytest.mark.parametrize("implementation", [None, "cpu", "reference"])
+@pytest.mark.parametrize("top_k", [1, 2, 5])
+@pytest.mark.parametrize("activation", ["swiglu", "relu"])
+def test_values(rng, implementation, top_k, activation):
+    layer, variables, x = make(
+        rng, top_k=top_k, activation=activation, implementation=implementation
+    )
+    got, loss = jax.jit(layer.apply)(variables, x)
+    close(got, serial(variables["params"], x, top_k=top_k, activation=activation), "float32")
+    assert 0.5 < float(loss) <= EXPERTS
+    shapes = {k: v.shape for k, v in variables["params"].items()}
+    want = {"router": (D, EXPERTS), "up": (EXPERTS, D, HIDDEN), "down": (EXPERTS, HIDDEN, D)}
+    assert shapes == (want | {"gate": (EXPERTS, D, HIDDEN)} if activation == "swiglu" else want)
+
+
+def test_token_mask_and_nan(rng):
+    layer, variables, x = make(rng, top_k=2)
+    mask = js.lengths_mask(jnp.asarray([7, 0, 4]), 7)
+    want = serial(variables["params"], x, top_k=2, mask=np.asarray(mask))
+    x = jnp.where(mask[..., None], x, jnp.nan)
+
+    def loss(v, x):
+        y, balance = layer.apply(v, x, mask)
+        return jnp.sum(y**2) + balance, y
+
+    (_, got), gradients = jax.value_and_grad(loss, (0, 1), has_aux=True)(variables, x)
+    close(got, want, "float32")
+    assert all(np.isfinite(np.asarray(g)).all() for g in jax.tree.leaves(gradients))
+
+
+def test_gradients_match_the_dense_mixture(rng):
+    layer, variables, x = make(rng, top_k=2)
+
+    def dense(params, x):
+        tokens = x.reshape(-1, D)
+        probabilities = jax.nn.softmax(tokens @ params["router"])
+        weights, ids = jax.lax.top_k(probabilities, 2)
+        weights = weights / weights.sum(1, keepdims=True)
+        full = jnp.zeros_like(probabilities).at[jnp.arange(21)[:, None], ids].set(weights)
+        h = jnp.einsum("td,edh->eth", tokens, params["up"])
+        h = jax.nn.silu(jnp.einsum("td,edh->eth", tokens, params["gate"])) * h
+        return jnp.einsum("eth,ehd,te->td", h, params["down"], full).reshape(x.shape)
+
+    got = jax.grad(lambda p, x: jnp.sum(jnp.sin(layer.apply({"params": p}, x)[0])), (0, 1))
+    want = jax.grad(lambda p, x: jnp.sum(jnp.sin(dense(p, x))), (0, 1))
+    args = (variables["params"], x)
+    for a, b in zip(jax.tree.leaves(got(*args)), jax.tree.leaves(want(*args)), strict=True):
+        close(a, b, "float32", scale=4.0)
+
+
+def test_expert_choice(rng):
+    layer, variables, x = make(rng, top_k=2, routing="expert_choice")
+    got, loss = layer.apply(variables, x)
+    p = {k: np.asarray(v, np.float64) for k, v in variables["params"].items()}
+    tokens = np.asarray(x, np.float64).reshape(-1, D)
+    logits = np.exp(tokens @ p["router"])
+    probabilities = logits / logits.sum(1, keepdims=True)
+    capacity = -(-len(tokens) * 2 // EXPERTS)
+    want = np.zeros_like(tokens)
+    for e in range(EXPERTS):
+        for t in np.argsort(-probabilities[:, e])[:capacity]:
+            want[t] += probabilities[t, e] * expert(p, tokens[t], e, "swiglu")
+    close(got, want.reshape(x.shape), "float32")
+    assert float(loss) == 0
+    masked, _ = layer.apply(variables, x, jnp.zeros(x.shape[:2], bool))
+    np.testing.assert_array_equal(masked, 0)
+
+
+def test_load_balance_loss_is_one_when_balanced(rng):
+    layer, variables, x = make(rng, top_k=EXPERTS)
+    assert np.isclose(float(layer.apply(variables, x)[1]), 1.0, atol=1e-5)
+    skewed = {"params": {**variables["params"], "router": jnp.zeros((D, EXPERTS)).at[:, 2].set(50)}}
+    layer = nn.linen.MoE(EXPERTS, HIDDEN)
+    assert np.isclose(float(layer.apply(skewed, jnp.abs(x))[1]), EXPERTS, atol=1e-3)
+
+
+def test_nnx_equals_linen(rng):
+    layer, variables, x = make(rng, top_k=2)
+    other = nn.nnx.MoE(D, EXPERTS, HIDDEN, top_k=2, rngs=nnx.Rngs(0))
+    for name, value in variables["params"].items():
+        assert getattr(other, name).shape == value.shape
+        getattr(other, name)[...] = value
+    (a, la), (b, lb) = layer.apply(variables, x), nnx.jit(lambda m, x: m(x))(other, x)
+    close(a, b, "float32")  # one runs eagerly, the other jitted: XLA fuses them differently
+    close(la, lb, "float32")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_experts": 0}, "num_experts=0"),
+        ({"top_k": 6}, "top_k=6"),
+        ({"activation": "tanh"}, "activation='tanh'"),
+        ({"routing": "hash"}, "routing='hash'"),
+    ],
+)
+def test_bad_options_are_named(rng, options, words):
+    given = {"num_experts": EXPERTS, "hidden": HIDDEN, **options}
+    with pytest.raises(ValueError, match=words):
+        nn.linen.MoE(**given).init(jax.random.key(0), jnp.ones((2, D)))
+    with pytest.raises(ValueError, match=words):
+        nn.nnx.MoE(D, **given, rngs=nnx.Rngs(0))
+
+
+def test_bad_token_mask_is_named(rng):
+    layer, variables, x = make(rng)
+    with pytest.raises(ValueError, match="token_mask has shape"):
+        layer.apply(variables, x, jnp.ones(3, bool))
+    with pytest.raises(TypeError, match="token_mask has dtype"):
+        layer.apply(variables, x, jnp.ones((3, 7)))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_masked_dense_takes_flax_checkpoints(rng, dtype):
+    x = jnp.asarray(rng.standard_normal((3, 7, D), np.float32)).astype(dtype)
+    mask = js.lengths_mask(jnp.asarray([7, 0, 4]), 7)
+    flax = linen.Dense(HIDDEN, dtype=dtype)
+    variables = flax.init(jax.random.key(0), x)
+    want = jnp.where(mask[..., None], jax.nn.relu(flax.apply(variables, x)), jnp.zeros((), dtype))
+    ours = nn.linen.MaskedDense(HIDDEN, dtype=dtype, activation="relu")
+    assert jax.tree.map(jnp.shape, ours.init(jax.random.key(0), x, mask)) == jax.tree.map(
+        jnp.shape, variables
+    )
+    close(ours.apply(variables, x, mask), want, dtype.dtype.name)
+    other = nn.nnx.MaskedDense(D, HIDDEN, dtype=dtype, activation="relu", rngs=nnx.Rngs(0))
+    other.kernel[...] = variables["params"]["kernel"]
+    other.bias[...] = variables["params"]["bias"]
+    close(other(x, mask), want, dtype.dtype.name)
+    full = jnp.ones_like(mask)
+    close(ours.apply(variables, x, full), ours.apply(variables, x), dtype.dtype.name)

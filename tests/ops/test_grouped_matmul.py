@@ -1,0 +1,359 @@
+"""grouped_matmul against float64 numpy: values, gradients, transforms, rows that no group owns."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
+from ops.grouped_matmul_oracle import grouped_matmul as oracle
+from ops.op_suite import cast, close, rounded
+
+import jaxsparse as js
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.fixture(params=["reference", "cpu"], scope="module")
+def implementation(request):
+    if request.param == "cpu" and jax.default_backend() != "cpu":
+        pytest.skip("lowered for the GPU here")
+    return request.param
+
+
+FORMS = ("plain", "gather", "scatter", "both", "weighted", "all")
+
+
+def problem(rng, form="all", *, rows=50, depth=24, outputs=40, groups=5, tokens=20):
+    """Differentiable arrays and the rest: some rows owned by no group, one group empty."""
+    fused = form != "plain"
+    sizes = rng.multinomial(rows - 4, np.ones(groups) / groups)
+    sizes[1] = 0
+    gathers, scatters = form in ("gather", "both", "all"), form in ("scatter", "both", "all")
+    height = tokens if gathers else rows
+    diff = {
+        "lhs": rng.standard_normal((height, depth), np.float32),
+        "rhs": rng.standard_normal((groups, depth, outputs), np.float32) / np.float32(depth**0.5),
+    }
+    rest = {"group_sizes": sizes.astype(np.int32)}
+    if gathers:
+        rest["gather"] = rng.integers(0, height, rows).astype(np.int32)
+    if scatters:
+        rest["scatter"] = rng.integers(0, tokens, rows).astype(np.int32)
+        rest["num_rows"] = tokens
+    if form in ("weighted", "all") and fused:
+        diff["row_weights"] = rng.standard_normal(rows, np.float32)
+    return diff, rest
+
+
+def run(diff, rest, implementation, **options):
+    rest = {k: v if k == "num_rows" else jnp.asarray(v) for k, v in rest.items()}
+    return js.grouped_matmul(
+        diff["lhs"],
+        diff["rhs"],
+        rest.pop("group_sizes"),
+        row_weights=diff.get("row_weights"),
+        implementation=implementation,
+        **rest,
+        **options,
+    )
+
+
+def expected(diff, rest):
+    rest = dict(rest)
+    return oracle(
+        diff["lhs"],
+        diff["rhs"],
+        rest.pop("group_sizes"),
+        row_weights=diff.get("row_weights"),
+        **rest,
+    )
+
+
+def dense(diff, rest):
+    """The same in differentiable jnp, every group times every row."""
+    lhs, sizes = diff["lhs"], jnp.asarray(rest["group_sizes"])
+    rows = lhs.shape[0] if "gather" not in rest else rest["gather"].shape[0]
+    ends = jnp.cumsum(sizes)
+    at = jnp.arange(rows)
+    onehot = (at >= (ends - sizes)[:, None]) & (at < ends[:, None])
+    x = lhs[rest["gather"]] if "gather" in rest else lhs
+    y = jnp.einsum("gm,mk,gkn->mn", onehot.astype(jnp.float32), x, diff["rhs"])
+    if "row_weights" in diff:
+        y = y * diff["row_weights"][:, None]
+    if "scatter" in rest:
+        y = jnp.zeros((rest["num_rows"], y.shape[1])).at[rest["scatter"]].add(y)
+    return y
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_values(implementation, rng, form, dtype):
+    diff, rest = problem(rng, form)
+    got = run(cast(diff, dtype), rest, implementation)
+    assert got.dtype == dtype
+    close(got, expected(rounded(diff, dtype), rest), dtype)
+
+
+def test_equals_ragged_dot(implementation, rng):
+    diff, rest = problem(rng, "plain")
+    diff, sizes = cast(diff, "float32"), jnp.asarray(rest["group_sizes"])
+    got = run(diff, rest, implementation)
+    want = jax.lax.ragged_dot(diff["lhs"], diff["rhs"], sizes)
+    assert got.dtype == want.dtype
+    close(got, want, "float32")
+    half = cast(diff, "bfloat16")
+    wide = run(half, rest, implementation, preferred_element_type=jnp.float32)
+    assert wide.dtype == jnp.float32
+    close(
+        wide, oracle(*(np.asarray(half[k], np.float64) for k in ("lhs", "rhs")), sizes), "float32"
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_grad(implementation, rng, form, dtype):
+    diff, rest = problem(rng, form)
+    weight = jnp.asarray(rng.standard_normal(expected(diff, rest).shape, np.float32))
+    got = jax.grad(lambda d: jnp.sum(run(d, rest, implementation).astype(jnp.float32) * weight))(
+        cast(diff, dtype)
+    )
+    exact = cast(rounded(diff, dtype), "float32")
+    with jax.default_matmul_precision("highest"):
+        want = jax.grad(lambda d: jnp.sum(dense(d, rest) * weight))(exact)
+    for name in diff:
+        assert got[name].dtype == dtype
+        close(got[name], want[name], dtype, scale=2.0)
+
+
+@pytest.mark.parametrize("form", ["plain", "scatter", "all"])
+def test_second_derivative(implementation, rng, form):
+    diff, rest = problem(rng, form)
+    diff = cast(diff, "float32")
+
+    def norm(function, d):
+        gradient = jax.grad(lambda d: jnp.sum(jnp.sin(function(d))))(d)
+        return sum(jnp.sum(g**2) for g in gradient.values()) * 1e-2
+
+    with jax.default_matmul_precision("highest"):
+        got = jax.grad(lambda d: norm(lambda d: run(d, rest, implementation), d))(diff)
+        want = jax.grad(lambda d: norm(lambda d: dense(d, rest), d))(diff)
+    for name in diff:
+        close(got[name], want[name], "float32", scale=20.0)
+
+
+def test_jit_serves_every_size(implementation, rng):
+    diff, rest = problem(rng)
+    traces = []
+
+    @jax.jit
+    def f(d, sizes):
+        traces.append(1)
+        return run(d, {**rest, "group_sizes": sizes}, implementation)
+
+    for sizes in ([10, 0, 20, 5, 5], [0] * 5, [50, 0, 0, 0, 0], [0, 0, 0, 0, 50], [1, 1, 1, 1, 1]):
+        got = f(cast(diff, "float32"), jnp.asarray(sizes, jnp.int32))
+        close(got, expected(diff, {**rest, "group_sizes": np.asarray(sizes)}), "float32")
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize("batched", ["all", "lhs", "rhs", "group_sizes", "gather"])
+def test_vmap(implementation, rng, batched):
+    problems = [problem(rng) for _ in range(3)]
+    diffs = [
+        {**cast(d, "float32"), **{k: v for k, v in r.items() if k != "num_rows"}}
+        for d, r in problems
+    ]
+    moving = set(diffs[0]) if batched == "all" else {batched}
+    axes = {k: 0 if k in moving else None for k in diffs[0]}
+    stacked = {
+        k: jnp.stack([jnp.asarray(d[k]) for d in diffs])
+        if k in moving
+        else jnp.asarray(diffs[0][k])
+        for k in axes
+    }
+
+    def f(d):
+        rest = {k: d[k] for k in ("group_sizes", "gather", "scatter")}
+        return run(d, {**rest, "num_rows": 20}, implementation)
+
+    def loss(d):
+        floats = {k: d[k] for k in ("lhs", "rhs", "row_weights")}
+        return jax.grad(lambda v: jnp.sum(jnp.sin(f({**d, **v}))))(floats)
+
+    got = jax.jit(jax.vmap(f, in_axes=(axes,)))(stacked)
+    gradients = jax.jit(jax.vmap(loss, in_axes=(axes,)))(stacked)
+    for i in range(3):
+        one = {k: jnp.asarray(diffs[i if k in moving else 0][k]) for k in axes}
+        close(got[i], f(one), "float32")
+        for name, want in loss(one).items():
+            close(gradients[name][i], want, "float32", scale=2.0)
+
+
+def test_scan_and_remat(implementation, rng):
+    diff, rest = problem(rng)
+    diff = cast(diff, "float32")
+    sizes = jnp.asarray([[10, 0, 20, 5, 5], [50, 0, 0, 0, 0], [0, 0, 0, 0, 0]], jnp.int32)
+
+    def total(d, scanned):
+        def body(sum_, s):
+            return sum_ + jnp.sum(jnp.sin(run(d, {**rest, "group_sizes": s}, implementation))), None
+
+        if scanned:
+            return jax.lax.scan(jax.checkpoint(body), jnp.float32(0), sizes)[0]
+        return sum(body(jnp.float32(0), s)[0] for s in sizes)
+
+    got, want = jax.jit(jax.value_and_grad(lambda d: total(d, True)))(diff), None
+    want = jax.value_and_grad(lambda d: total(d, False))(diff)
+    close(got[0], want[0], "float32")
+    for name in diff:
+        close(got[1][name], want[1][name], "float32", scale=2.0)
+
+
+@pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
+def test_shard_map(implementation, rng):
+    """Each device routes its own tokens; the weights are replicated."""
+    problems = [problem(rng) for _ in range(4)]
+    diffs = [cast(d, "float32") for d, _ in problems]
+    whole = {k: jnp.concatenate([d[k] for d in diffs]) for k in ("lhs", "row_weights")}
+    whole["rhs"] = diffs[0]["rhs"]
+    index = {
+        k: jnp.concatenate([jnp.asarray(r[k]) for _, r in problems])
+        for k in ("group_sizes", "gather", "scatter")
+    }
+    axis_types = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((4,), ("data",), devices=jax.devices()[:4], axis_types=axis_types)
+    specs = {"lhs": P("data"), "row_weights": P("data"), "rhs": P()}
+    f = lambda d, i: run(d, {**i, "num_rows": 20}, implementation)  # noqa: E731
+    sharded = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=(specs, P("data")), out_specs=P("data")))
+
+    def serial(d):
+        parts = []
+        for i, (_, rest) in enumerate(problems):
+            one = {
+                "lhs": d["lhs"][20 * i : 20 * i + 20],
+                "rhs": d["rhs"],
+                "row_weights": d["row_weights"][50 * i : 50 * i + 50],
+            }
+            parts.append(run(one, rest, implementation))
+        return jnp.concatenate(parts)
+
+    close(sharded(whole, index), serial(whole), "float32")
+    assert "all-gather" not in sharded.lower(whole, index).compile().as_text()
+    got = jax.jit(jax.grad(lambda d: jnp.sum(jnp.sin(sharded(d, index)))))(whole)
+    want = jax.grad(lambda d: jnp.sum(jnp.sin(serial(d))))(whole)
+    for name in whole:
+        close(got[name], want[name], "float32", scale=2.0)
+
+
+def test_export(implementation, rng):
+    diff, rest = problem(rng)
+    diff, sizes = cast(diff, "float32"), jnp.asarray(rest.pop("group_sizes"))
+    f = jax.jit(lambda d, s: run(d, {**rest, "group_sizes": s}, implementation))
+    blob = jax.export.export(f, disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(diff, sizes)
+    again = jax.export.deserialize(blob.serialize())
+    close(again.call(diff, sizes), f(diff, sizes), "float32")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nan_that_nobody_owns(implementation, rng, form):
+    diff, rest = problem(rng, form)
+    want = expected(diff, rest)
+    unowned = int(rest["group_sizes"].sum())
+    diff = {k: np.array(v) for k, v in diff.items()}
+    diff["rhs"][1] = np.nan
+    if "gather" in rest:
+        rest["gather"][unowned:] = len(diff["lhs"])
+        diff["lhs"] = np.concatenate(
+            [diff["lhs"], np.full((1, diff["lhs"].shape[1]), np.nan, np.float32)]
+        )
+    else:
+        diff["lhs"][unowned:] = np.nan
+    if "row_weights" in diff:
+        diff["row_weights"][unowned:] = np.nan
+    diff = cast(diff, "float32")
+    close(run(diff, rest, implementation), want, "float32")
+    gradient = jax.grad(lambda d: jnp.sum(run(d, rest, implementation) ** 2))(diff)
+    for name, value in gradient.items():
+        assert np.isfinite(np.asarray(value)).all(), name
+
+
+@pytest.mark.parametrize("form", ["plain", "all"])
+def test_bitwise_repeat(implementation, rng, form):
+    diff, rest = problem(rng, form)
+    diff = cast(diff, "float32")
+    f = jax.jit(jax.value_and_grad(lambda d: jnp.sum(jnp.sin(run(d, rest, implementation)))))
+    first = jax.tree.map(np.asarray, f(diff))
+    for _ in range(4):
+        jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, np.asarray(b)), first, f(diff))
+
+
+@pytest.mark.parametrize("variant", ["auto", "tall", "wide"])
+def test_variants(rng, variant):
+    diff, rest = problem(rng, rows=300, groups=4, outputs=150, depth=70)
+    assert variant in {v.name for v in js.variants("grouped_matmul")}
+    with js.config(variant=variant):
+        close(run(cast(diff, "float32"), rest, "cpu"), expected(diff, rest), "float32")
+
+
+WILD = {
+    "data": st.data(),
+    "rows": st.integers(0, 40),
+    "tokens": st.integers(0, 12),
+    "depth": st.integers(0, 70),
+    "outputs": st.integers(0, 70),
+    "groups": st.integers(0, 6),
+    "form": st.sampled_from(FORMS),
+}
+
+
+def wild_problem(data, rows, tokens, depth, outputs, groups, form):
+    """Sizes that sum to anything, negative ones, indices out of range."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**31)))
+    diff, rest = problem(rng, form, rows=max(rows, 4), groups=max(groups, 2))
+    lhs_rows = tokens if "gather" in rest else rows
+    diff["lhs"] = rng.standard_normal((lhs_rows, depth), np.float32)
+    diff["rhs"] = rng.standard_normal((groups, depth, outputs), np.float32)
+    rest["group_sizes"] = rng.integers(-2, 15, groups).astype(np.int32)
+    for name in ("gather", "scatter"):
+        if name in rest:
+            rest[name] = rng.integers(-3, tokens + 3, rows).astype(np.int32)
+    if "num_rows" in rest:
+        rest["num_rows"] = tokens
+    if "row_weights" in diff:
+        diff["row_weights"] = rng.standard_normal(rows, np.float32)
+    return diff, rest
+
+
+@settings(max_examples=10)
+@given(**WILD)
+def test_any_shape(implementation, **drawn):
+    diff, rest = wild_problem(**drawn)
+    close(
+        run(cast(diff, "float32"), rest, implementation), expected(diff, rest), "float32", scale=8.0
+    )
+
+
+@settings(max_examples=6)
+@given(**WILD)
+def test_any_shape_grad(**drawn):
+    if jax.default_backend() != "cpu":
+        pytest.skip("compares the CPU kernel with the reference")
+    diff, rest = wild_problem(**drawn)
+    diff = cast(diff, "float32")
+    got, want = (
+        jax.jit(jax.grad(lambda d, name=name: jnp.sum(run(d, rest, name) ** 2)))(diff)
+        for name in ("cpu", "reference")
+    )
+    for name in diff:
+        close(got[name], want[name], "float32", scale=8.0)
+
+
+def test_explain_counts_rows(rng):
+    diff, rest = problem(rng, "plain")
+    told = js.explain(functools.partial(run, rest=rest, implementation=None), cast(diff, "float32"))
+    assert told.calls[0].counts == [int(rest["group_sizes"].sum())]
+    assert told.calls[0].n_tiles == 50

@@ -1,0 +1,98 @@
+"""Bad input to grouped_matmul and route: an error that names the argument, or the right result."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxsparse as js
+
+LHS, RHS = jnp.ones((6, 4)), jnp.ones((3, 4, 5))
+SIZES = jnp.asarray([2, 1, 3], jnp.int32)
+INDICES = jnp.arange(6, dtype=jnp.int32)
+
+CASES = {
+    "lhs rank": ({"lhs": LHS[0]}, ValueError, "lhs has shape"),
+    "lhs int": ({"lhs": LHS.astype(jnp.int32)}, TypeError, "lhs has dtype int32"),
+    "lhs list": ({"lhs": [1.0]}, TypeError, "lhs must be an array"),
+    "rhs rank": ({"rhs": RHS[0]}, ValueError, "rhs has shape"),
+    "rhs dtype": ({"rhs": RHS.astype(jnp.bfloat16)}, TypeError, "rhs has dtype bfloat16"),
+    "rhs depth": ({"rhs": RHS[:, :3]}, ValueError, "rhs has shape"),
+    "sizes rank": ({"group_sizes": SIZES[None]}, ValueError, "group_sizes has shape"),
+    "sizes count": ({"group_sizes": SIZES[:2]}, ValueError, "group_sizes has 2 entries"),
+    "sizes dtype": (
+        {"group_sizes": SIZES.astype(jnp.float32)},
+        TypeError,
+        "group_sizes has dtype float32",
+    ),
+    "gather dtype": ({"gather": INDICES.astype(jnp.float32)}, TypeError, "gather has dtype"),
+    "gather rank": ({"gather": INDICES[None]}, ValueError, "gather has shape"),
+    "scatter count": ({"scatter": INDICES[:4]}, ValueError, "scatter has 4 entries"),
+    "weights count": ({"row_weights": jnp.ones(4)}, ValueError, "row_weights has 4 entries"),
+    "weights dtype": ({"row_weights": INDICES}, TypeError, "row_weights has dtype"),
+    "num_rows alone": ({"num_rows": 3}, ValueError, "num_rows=3 needs scatter"),
+    "num_rows sign": ({"num_rows": -1, "scatter": INDICES}, ValueError, "num_rows=-1"),
+    "precision": ({"precision": "enormous"}, ValueError, "precision='enormous'"),
+    "result dtype": ({"preferred_element_type": jnp.float16}, TypeError, "preferred_element_type"),
+    "implementation": ({"implementation": "tpu"}, ValueError, "'tpu' is none of"),
+}
+
+
+def call(**changed):
+    arguments = {"lhs": LHS, "rhs": RHS, "group_sizes": SIZES, **changed}
+    operands = [arguments.pop(name) for name in ("lhs", "rhs", "group_sizes")]
+    return js.grouped_matmul(*operands, **arguments)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_error_names_the_argument(name):
+    changed, error, words = CASES[name]
+    with pytest.raises(error, match=words):
+        call(**changed)
+    with pytest.raises(error, match=words):
+        jax.eval_shape(lambda: call(**changed))
+
+
+ROUTES = {
+    "rank": ((INDICES, 3), ValueError, "expert_ids has shape"),
+    "dtype": ((LHS, 3), TypeError, "expert_ids has dtype float32"),
+    "experts type": ((INDICES[:, None], 3.0), TypeError, "num_experts must be an int"),
+    "experts sign": ((INDICES[:, None], -1), ValueError, "num_experts=-1"),
+}
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_route_names_the_argument(name):
+    arguments, error, words = ROUTES[name]
+    with pytest.raises(error, match=words):
+        js.route(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"group_sizes": jnp.asarray([2, 1, 9], jnp.int32)}, "group_sizes sum to 12"),
+        ({"group_sizes": jnp.asarray([2, -1, 3], jnp.int32)}, "smallest -1"),
+        ({"gather": INDICES.at[2].set(6)}, "gather has 1 indices out of range"),
+        ({"scatter": INDICES.at[2].set(-4)}, "scatter has 1 indices out of range"),
+    ],
+)
+def test_checked_raises_for_bad_data(changed, words):
+    call(**changed).block_until_ready()
+    with pytest.raises(Exception, match=words), js.checked():
+        jax.block_until_ready(call(**changed))
+
+
+def test_wide_integers_do_not_wrap(rng):
+    with jax.enable_x64(True):
+        scatter = jnp.asarray([0, 2**32, 2**32 + 1, -(2**32), 4, 5])
+        got = call(scatter=scatter)
+    np.testing.assert_allclose(np.asarray(got)[:, 0], [4, 0, 0, 0, 4, 4])
+
+
+def test_donated_and_transposed_operands(rng):
+    lhs = jnp.asarray(rng.standard_normal((4, 6), np.float32)).T
+    want = call(lhs=lhs)
+    f = jax.jit(lambda lhs: call(lhs=lhs), donate_argnums=0)
+    with pytest.warns(UserWarning, match="donated"):
+        np.testing.assert_array_equal(f(lhs + 0), want)

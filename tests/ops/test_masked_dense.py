@@ -1,0 +1,86 @@
+"""masked_dense against numpy: it is masked_conv under another name, so values, gradients and
+transforms are spot checks.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ops.op_suite import close
+
+import jaxsparse as js
+from jaxsparse.ops.masked_dense import token_index
+
+
+@pytest.fixture(params=["reference", "cpu"], scope="module")
+def implementation(request):
+    if request.param == "cpu" and jax.default_backend() != "cpu":
+        pytest.skip("lowered for the GPU here")
+    return request.param
+
+
+def problem(rng, batch=(3, 20)):
+    lengths = rng.integers(0, batch[-1] + 1, batch[:-1])
+    mask = np.arange(batch[-1]) < lengths[..., None]
+    return (
+        rng.standard_normal((*batch, 16), np.float32),
+        rng.standard_normal((16, 24), np.float32) / 4,
+        rng.standard_normal(24, np.float32),
+        mask,
+    )
+
+
+@pytest.mark.parametrize("batch", [(50,), (3, 20), (2, 3, 20), (0, 5)])
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_values(implementation, rng, batch, activation):
+    x, w, bias, mask = problem(rng, batch)
+    base = rng.standard_normal((*batch, 24), np.float32)
+    y = x.astype(np.float64) @ w + bias
+    want = np.where(mask[..., None], np.maximum(y, 0) if activation else y, base)
+    x = np.where(mask[..., None], x, np.nan)
+    got = js.masked_dense(
+        jnp.asarray(x),
+        jnp.asarray(w),
+        jnp.asarray(mask),
+        bias=jnp.asarray(bias),
+        activation=activation,
+        base=jnp.asarray(base),
+        implementation=implementation,
+    )
+    close(got, want, "float32")
+
+
+def test_gradients_and_vmap(implementation, rng):
+    x, w, bias, mask = map(jnp.asarray, problem(rng))
+
+    def ours(x, w, bias, mask):
+        y = js.masked_dense(x, w, mask, bias=bias, activation="gelu", implementation=implementation)
+        return jnp.sum(jnp.sin(y))
+
+    def dense(x, w, bias, mask):
+        return jnp.sum(jnp.sin(jnp.where(mask[..., None], jax.nn.gelu(x @ w + bias), 0.0)))
+
+    got = jax.grad(ours, (0, 1, 2))(x, w, bias, mask)
+    for a, b in zip(got, jax.grad(dense, (0, 1, 2))(x, w, bias, mask), strict=True):
+        close(a, b, "float32", scale=2.0)
+    many = jax.jit(jax.vmap(ours, in_axes=(0, None, None, 0)))(x, w, bias, mask)
+    for i in range(3):
+        close(many[i], dense(x[i], w, bias, mask[i]), "float32", scale=10.0)
+
+
+def test_one_index_serves_many_layers(implementation, rng):
+    x, w, _, mask = map(jnp.asarray, problem(rng))
+    index = token_index(mask, implementation=implementation)
+    got = js.masked_dense(x, w, index, implementation=implementation)
+    close(got, js.masked_dense(x, w, mask, implementation=implementation), "float32")
+
+
+def test_lengths_mask(rng):
+    lengths = np.asarray([[-3, 0], [4, 9]])
+    want = np.arange(5) < lengths[..., None]
+    for dtype in (jnp.int8, jnp.int32):
+        np.testing.assert_array_equal(js.lengths_mask(jnp.asarray(lengths, dtype), 5), want)
+    huge = jnp.asarray([2**32 - 1, 2], jnp.uint32)
+    np.testing.assert_array_equal(js.lengths_mask(huge, 3), [[1, 1, 1], [1, 1, 0]])
+    many = jax.jit(jax.vmap(lambda v: js.lengths_mask(v, 5)))(jnp.asarray(lengths))
+    np.testing.assert_array_equal(many, want)
