@@ -27,7 +27,7 @@ $(VENV)/installed: $(SOURCES)
 	rm -rf build/wheel && $(VENV)/bin/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
 	$(VENV)/bin/python -m pip install --quiet --force-reinstall --no-deps build/wheel/*.whl
 	$(VENV)/bin/python -m pip install --quiet "$(JAX)" "$$(ls build/wheel/*.whl)[demo,test]"
-	$(VENV)/bin/python -m jaxsparse.info
+	cd build && $(abspath $(VENV))/bin/python -m jaxsparse.info
 	touch $@
 
 # Lint, format and types; `make dev` brings the tools.
