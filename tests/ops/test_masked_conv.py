@@ -169,7 +169,9 @@ def test_activation(implementation, rng, activation):
         activation=activation,
         implementation=implementation,
     )
-    close(got, want, "float32", scale=4.0)  # the sums before the clip are larger
+    # XLA's TF32 sums before the clip are larger than what is left of them; ours keep the bound.
+    xla_tf32 = implementation == "reference" and jax.default_backend() == "gpu"
+    close(got, want, "float32", scale=4.0 if xla_tf32 else 1.0)
 
 
 def test_float32_result_of_bfloat16(implementation, rng):

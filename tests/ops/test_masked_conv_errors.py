@@ -109,4 +109,7 @@ def test_donated_and_transposed_operands(implementation, rng):
         lambda base: call(x=x, active=mask, base=base, implementation=implementation),
         donate_argnums=0,
     )
-    close(f(base + 0), want, "float32")
+    if implementation == "reference" and jax.default_backend() == "gpu":
+        close(f(base + 0), want, "float32")  # XLA may take another TF32 convolution under jit
+    else:
+        np.testing.assert_array_equal(f(base + 0), want)
