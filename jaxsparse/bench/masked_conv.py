@@ -109,7 +109,7 @@ def make_operands(
     on_device = [jnp.asarray(m) for m in masks]
     index = jax.jit(functools.partial(tile_index, tile=tile))
     operands = {
-        "kernel": jnp.asarray(case.arrays()["kernel"]).astype(_kind(dtype)),
+        "kernel": jnp.asarray(case.array("kernel")).astype(_kind(dtype)),
         "masks": tuple(on_device),
         "indices": tuple(index(m) for m in on_device),
     }
@@ -126,9 +126,9 @@ def make_pool(
     """Inputs, and what each call must give: the reference, multiplied in float32."""
     kind = _kind(dtype)
 
-    def draw(seed: int) -> jax.Array:
-        noise = np.random.default_rng(seed).standard_normal(case.x_shape, np.float32)
-        return jnp.asarray(noise).astype(kind)
+    @jax.jit
+    def draw(seed: int | jax.Array) -> jax.Array:
+        return jax.random.normal(jax.random.key(seed), case.x_shape, jnp.float32).astype(kind)
 
     def want(x: jax.Array, mask: jax.Array, operands: Any) -> jax.Array:
         return reference.masked_conv(

@@ -6,6 +6,8 @@ An op offers up to three: "cuda", "cpu" and "reference". One trace serves every 
 this machine's.
 """
 
+import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,7 +75,21 @@ def plan(op: str, implementation: Implementation, offered: Sequence[str]) -> dic
         platform: next((n for n in usable if n in runs), "") for platform, runs in _RUNS_ON.items()
     }
     chosen["other"] = "reference" if "reference" in usable else ""
+    slower = chosen["cuda"] == "reference" and len(offered) > 1
+    if slower and not names and _has_cuda_device():
+        _warn_of_reference(op, reason_against("cuda", offered, device=True) or "")
     return {platform: name for platform, name in chosen.items() if name}
+
+
+@functools.cache
+def _warn_of_reference(op: str, why: str) -> None:
+    """Once per op: a GPU is here and its kernels are not."""
+    warnings.warn(
+        f"{op} runs its reference on this GPU, without jaxsparse's kernels: {why}. "
+        "`python -m jaxsparse.info` says more; implementation='reference' says it is meant.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def dispatch(

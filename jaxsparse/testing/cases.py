@@ -68,21 +68,24 @@ class ConvCase:
         """Multiply-adds of the dense convolution, taps outside the image included."""
         return math.prod(self.mask_shape) * math.prod(self.kernel_shape)
 
-    def arrays(self, seed: int = 0) -> dict[str, np.ndarray]:
-        """float32 numpy arrays "x", "kernel", "bias" and "base"; results have about unit
+    def array(self, name: str, seed: int = 0) -> np.ndarray:
+        """One of the float32 numpy arrays "x", "kernel", "bias" and "base"; results have about unit
         variance.
         """
-        rng = np.random.default_rng(seed)
-        fan_in = math.prod(self.kernel_shape[:3])
         shapes = {
             "x": self.x_shape,
             "kernel": self.kernel_shape,
             "bias": (self.outputs,),
             "base": (*self.mask_shape, self.outputs),
         }
-        made = {k: rng.standard_normal(shape, np.float32) for k, shape in shapes.items()}
-        made["kernel"] /= np.float32(math.sqrt(max(fan_in, 1)))
-        return made
+        rng = np.random.default_rng([seed, list(shapes).index(name)])
+        made = rng.standard_normal(shapes[name], np.float32)
+        fan_in = math.prod(self.kernel_shape[:3])
+        return made / np.float32(math.sqrt(max(fan_in, 1))) if name == "kernel" else made
+
+    def arrays(self, seed: int = 0) -> dict[str, np.ndarray]:
+        """All four of them, by name."""
+        return {name: self.array(name, seed) for name in ("x", "kernel", "bias", "base")}
 
 
 def _square(tag: str, batch: int, size: int, channels: int, **more: Any) -> ConvCase:

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 import jaxsparse as js
-from jaxsparse.ffi import register
+from jaxsparse.ffi import platform, register
 from jaxsparse.ffi.platform import dispatch, plan
 
 
@@ -60,3 +60,13 @@ def test_dispatch_runs_what_was_planned():
     f = dispatch("op", None, cpu=both(1.0), cuda=both(1.0), reference=both(2.0))
     assert jax.jit(f)(1.0) == 2.0
     assert dispatch("op", "reference", cpu=both(1.0), reference=both(2.0))(1.0) == 3.0
+
+
+def test_a_gpu_without_kernels_is_said(monkeypatch):
+    monkeypatch.setattr(platform, "_has_cuda_device", lambda: True)
+    platform._warn_of_reference.cache_clear()
+    with pytest.warns(RuntimeWarning, match="op runs its reference on this GPU.*no 'cuda'"):
+        plan("op", None, ("cpu", "reference"))
+    plan("op", None, ("cpu", "reference"))  # once per op
+    plan("other", "reference", ("cpu", "reference"))  # asked for
+    platform._warn_of_reference.cache_clear()
