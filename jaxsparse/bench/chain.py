@@ -20,7 +20,8 @@ import numpy as np
 #: Largest error over the largest value (at least 1) that passes, by dtype: sums are in float32.
 TOLERANCE = {"float32": 2e-5, "highest": 2e-5, "bfloat16": 2e-2, "float16": 3e-3}
 TF32_TOLERANCE = 2e-3
-Call = Callable[[int, jax.Array, Any], jax.Array]
+#: (call number, x, operands) -> an array, or a pytree of arrays (gradients).
+Call = Callable[[int, jax.Array, Any], Any]
 
 
 def tolerance(dtype: str, platform: str) -> float:
@@ -35,28 +36,32 @@ class Pool:
 
     Args:
         draw: draw(seed) -> one input array.
-        reference: (x, mask, operands) -> what a call must give. It is run once per input, untimed.
+        reference: (x, mask, operands) -> what a call must give, an array or a pytree of arrays. It
+            is run once per input, untimed.
         operands: a pytree that every call gets; its arrays are read by calls and never written.
-        masks: bool[B, Ho, Wo] of each call of a chain; a chain is as long as this.
+        masks: what each call of a chain has of its own, a chain is as long as this: the mask
+            bool[B, Ho, Wo] of a convolution, any pytree where all of a result is compared.
         sets: how many chains' worth of distinct inputs.
     """
 
     def __init__(
         self,
         draw: Callable[[int], jax.Array],
-        reference: Callable[[jax.Array, jax.Array, Any], jax.Array],
+        reference: Callable[[jax.Array, Any, Any], Any],
         operands: Any,
-        masks: Sequence[jax.Array],
+        masks: Sequence[Any],
         *,
         sets: int = 1,
     ):
         self.calls, self.sets = len(masks), sets
         self._draw = draw
-        self._want = jax.jit(lambda *args: reference(*args).astype(jnp.float32))
+        self._want = jax.jit(
+            lambda *args: jax.tree.map(lambda v: v.astype(jnp.float32), reference(*args))
+        )
         self.reset()
         self.load(operands, masks)
 
-    def load(self, operands: Any, masks: Sequence[jax.Array]) -> None:
+    def load(self, operands: Any, masks: Sequence[Any]) -> None:
         """Other operands and masks of the same shapes: the sides keep what they compiled."""
         self.operands, self.masks = operands, tuple(masks)
         self.wants = [
@@ -68,27 +73,36 @@ class Pool:
         """Draw every input again: a chain that failed has taken its buffers with it."""
         numbers = range(self.calls)
         self.xs = [tuple(self._draw(s * self.calls + i) for i in numbers) for s in range(self.sets)]
-        self._outs: dict[tuple[int, str], tuple[jax.Array, ...]] = {}
+        self._outs: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     @property
     def rotated_bytes(self) -> int:
         """Bytes of distinct inputs that a side goes through before it meets one again."""
         return sum(x.nbytes for xs in self.xs for x in xs)
 
-    def buffers(self) -> Any:
-        """Every input and output that a chain may be writing."""
-        return self.xs, self._outs
+    def ends(self) -> list[jax.Array]:
+        """The last result of each chain that ran: all of a chain is done when one result is."""
+        return [outs[-1] for outs in self._outs.values()]
 
-    def outs(self, which: int, dtype: Any) -> tuple[jax.Array, ...]:
-        """The output buffers of a set, full of NaN unless a chain has just run."""
-        key = which, np.dtype(dtype).name
+    def outs(self, which: int, like: Any) -> tuple[Any, ...]:
+        """The output buffers of a set, full of NaN unless a chain has just run; `like` is a
+        result's pytree of dtypes.
+        """
+        key = which, *_names(like)
         if key not in self._outs:
-            self._outs[key] = tuple(jnp.full(w.shape, jnp.nan, dtype) for w in self.wants[which])
+            self._outs[key] = tuple(
+                jax.tree.map(lambda d, w: jnp.full(w.shape, jnp.nan, d), like, want)
+                for want in self.wants[which]
+            )
         return self._outs[key]
 
-    def put(self, which: int, dtype: Any, outs: tuple[jax.Array, ...]) -> None:
+    def put(self, which: int, like: Any, outs: tuple[Any, ...]) -> None:
         """Give buffers back."""
-        self._outs[which, np.dtype(dtype).name] = outs
+        self._outs[which, *_names(like)] = outs
+
+
+def _names(dtypes: Any) -> tuple[str, ...]:
+    return tuple(np.dtype(d).name for d in jax.tree.leaves(dtypes))
 
 
 class ChainSide:
@@ -119,9 +133,11 @@ class ChainSide:
     ):
         self.name, self.pool, self.calls, self.sets = name, pool, pool.calls, pool.sets
         self._everywhere = everywhere
+        self._never = jnp.float32(math.inf)
         with settings():
             first = functools.partial(_first, call, prepare)
-            self.dtype = jax.eval_shape(first, pool.xs[0][0], pool.operands).dtype
+            shapes = jax.eval_shape(first, pool.xs[0][0], pool.operands)
+            self.dtype = jax.tree.map(lambda v: v.dtype, shapes)
             chain = jax.jit(
                 functools.partial(_chain, call, prepare, jax.default_backend() == "cpu"),
                 donate_argnums=(0, 1),
@@ -131,7 +147,7 @@ class ChainSide:
 
     def _arguments(self, which: int) -> tuple[Any, ...]:
         outs = self.pool.outs(which, self.dtype)
-        return self.pool.xs[which], outs, self.pool.operands, jnp.float32(math.inf)
+        return self.pool.xs[which], outs, self.pool.operands, self._never
 
     def enqueue(self, which: int) -> None:
         """Start the chain on set `which`."""
@@ -143,7 +159,7 @@ class ChainSide:
     def wait(self) -> None:
         """Wait for everything that was started."""
         with self._resetting():
-            jax.block_until_ready(self.pool.buffers())
+            jax.block_until_ready(self.pool.ends())
 
     @contextlib.contextmanager
     def _resetting(self) -> Iterator[None]:
@@ -162,7 +178,7 @@ class ChainSide:
         return float(worst)
 
 
-def _first(call: Call, prepare: Callable[[Any], Any], x: jax.Array, operands: Any) -> jax.Array:
+def _first(call: Call, prepare: Callable[[Any], Any], x: jax.Array, operands: Any) -> Any:
     return call(0, x, prepare(operands))
 
 
@@ -171,10 +187,10 @@ def _chain(
     prepare: Callable[[Any], Any],
     linked: bool,
     xs: tuple[jax.Array, ...],
-    outs: tuple[jax.Array, ...],
+    outs: tuple[Any, ...],
     operands: Any,
     never: jax.Array,
-) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
+) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
     """All calls of one set. `outs` only lends its buffers; `never` is inf, which the compiler
     cannot know.
     """
@@ -182,12 +198,41 @@ def _chain(
     shared = prepare(operands)
     inputs, results = [], []
     for i, x in enumerate(xs):
-        if linked and results and x.size and results[-1].size:
-            last = results[-1][(0,) * results[-1].ndim].astype(jnp.float32)
-            x = x.at[(0,) * x.ndim].add((last > never).astype(x.dtype))
+        if linked and results and x.size:
+            for last in jax.tree.leaves(results[-1]):
+                if last.size:
+                    first = last[(0,) * last.ndim].astype(jnp.float32)
+                    x = x.at[(0,) * x.ndim].add((first > never).astype(x.dtype))
         inputs.append(x)
         results.append(call(i, x, shared))
     return tuple(inputs), tuple(results)
+
+
+@functools.partial(jax.jit, static_argnames="everywhere")
+def worst_error(
+    outs: tuple[jax.Array, ...],
+    wants: tuple[jax.Array, ...],
+    masks: tuple[jax.Array, ...],
+    *,
+    everywhere: bool,
+) -> jax.Array:
+    """The worst error over the largest value (at least 1); inf for NaN.
+
+    Args:
+        outs: what each call gave.
+        wants: what it must give.
+        masks: bool[B, Ho, Wo] of each call.
+        everywhere: compare all pixels; otherwise the active ones only.
+    """
+    worst = jnp.float32(0)
+    for out, want, mask in zip(outs, wants, masks, strict=True):
+        got = out.astype(jnp.float32)
+        if not everywhere:
+            got = jnp.where(mask[..., None], got, jnp.zeros_like(got))
+        scale = jnp.maximum(jnp.abs(want).max(initial=0.0), 1.0)
+        error = jnp.abs(got - want).max(initial=0.0) / scale
+        worst = jnp.maximum(worst, jnp.where(jnp.isnan(error), jnp.inf, error))
+    return worst
 
 
 @functools.partial(jax.jit, static_argnums=3, donate_argnums=0)
@@ -197,13 +242,6 @@ def _compare(
     masks: tuple[jax.Array, ...],
     everywhere: bool,
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """The worst error over the largest value, and the buffers of `outs` full of NaN."""
-    worst = jnp.float32(0)
-    for out, want, mask in zip(outs, wants, masks, strict=True):
-        got = out.astype(jnp.float32)
-        if not everywhere:
-            got = jnp.where(mask[..., None], got, jnp.zeros_like(got))
-        scale = jnp.maximum(jnp.abs(want).max(initial=0.0), 1.0)
-        error = jnp.abs(got - want).max(initial=0.0) / scale
-        worst = jnp.maximum(worst, jnp.where(jnp.isnan(error), jnp.inf, error))
+    """The worst error, and the buffers of `outs` full of NaN."""
+    worst = worst_error(outs, wants, masks, everywhere=everywhere)
     return worst, tuple(jnp.full_like(out, jnp.nan) for out in outs)
