@@ -12,6 +12,7 @@ import jaxsparse as js
 from jaxsparse.mask import affected
 
 WIDE, DEEP, BLOCKS = 32, 64, 5
+HEAD = 16  # four pixels of three colours, and channels to spare: sixteen are what tensor cores take
 
 
 class Layer(NamedTuple):
@@ -36,7 +37,7 @@ def layers() -> list[Layer]:
     for _ in range(BLOCKS):
         table.append(Layer(f"blocks 2-{BLOCKS + 1}", 1, DEEP, DEEP, 1, "relu"))
         table.append(Layer(f"blocks 2-{BLOCKS + 1}", 1, DEEP, DEEP, 1, None))
-    return [*table, Layer("head", 1, DEEP, 12, 1, None)]
+    return [*table, Layer("head", 1, DEEP, HEAD, 1, None)]
 
 
 LAYERS = layers()
@@ -52,7 +53,9 @@ def make_params(seed: int = 0) -> Params:
         kernel = rng.standard_normal((3, 3, layer.channels, layer.outputs)) * spread
         bias = rng.standard_normal(layer.outputs) * 0.05
         if layer.name == "head":  # the four pixels that one pixel becomes get one colour
-            kernel, bias = np.tile(kernel[..., :3], 4), np.tile(bias[:3], 4)
+            fill = HEAD - 12
+            kernel = np.pad(np.tile(kernel[..., :3], 4), [(0, 0)] * 3 + [(0, fill)])
+            bias = np.pad(np.tile(bias[:3], 4), (0, fill))
         params.append((jnp.asarray(kernel, jnp.float32), jnp.asarray(bias, jnp.float32)))
     return params
 
@@ -64,7 +67,7 @@ def network(photo: jax.Array, conv: Callable[[int, jax.Array], jax.Array]) -> ja
     x = conv(3, x)
     for i in range(4, 4 + 2 * BLOCKS, 2):
         x = jax.nn.relu(x + conv(i + 1, conv(i, x)))
-    detail = conv(4 + 2 * BLOCKS, x)
+    detail = conv(4 + 2 * BLOCKS, x)[..., :12]
     b, h, w, _ = detail.shape
     detail = detail.reshape(b, h, w, 2, 2, 3).transpose(0, 1, 3, 2, 4, 5)
     return photo + detail.reshape(b, 2 * h, 2 * w, 3)
@@ -74,7 +77,8 @@ def dense_conv(layer: Layer, kernel: jax.Array, bias: jax.Array, x: jax.Array) -
     """The layer through XLA's convolution."""
     strides = (layer.stride, layer.stride)
     names = ("NHWC", "HWIO", "NHWC")
-    y = lax.conv_general_dilated(x, kernel, strides, "SAME", dimension_numbers=names) + bias
+    y = lax.conv_general_dilated(x, kernel, strides, "SAME", dimension_numbers=names)
+    y = y + bias.astype(y.dtype)
     return jax.nn.relu(y) if layer.activation == "relu" else y
 
 
