@@ -62,7 +62,7 @@ ffi::Error Portfolio(Mask mask, ffi::BufferR3<ffi::F32> costs, Words words,
   const int64_t lists = mask.dimensions()[0], sizes = static_cast<int64_t>(ids.size());
   const int64_t variants = costs.dimensions()[1];
   if (sizes > 8 || !SameImages(mask, words) || costs.dimensions()[0] != lists ||
-      costs.dimensions()[2] != 3 || count->dimensions()[0] != lists ||
+      costs.dimensions()[2] != 5 || count->dimensions()[0] != lists ||
       count->dimensions()[1] != sizes || overflow->dimensions()[0] != lists ||
       overflow->dimensions()[1] != sizes || choice->dimensions()[0] != lists) {
     return ffi::Error::InvalidArgument("portfolio index: operands and results disagree");
@@ -85,7 +85,7 @@ ffi::Error Portfolio(Mask mask, ffi::BufferR3<ffi::F32> costs, Words words,
   }
   for (int64_t l = 0; l < lists; ++l) {
     choice->typed_data()[l] =
-        ChooseVariant(costs.typed_data() + 3 * l * variants, variants,
+        ChooseVariant(costs.typed_data() + 5 * l * variants, variants,
                       count->typed_data() + l * sizes, overflow->typed_data() + l * sizes, sizes);
   }
   return ffi::Error::Success();

@@ -31,8 +31,14 @@ ffi::Future MaskedConvDkernel(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBu
   args.geometry = {xs[0],    xs[1],      xs[2],      xs[3],    gs[1],    gs[2],
                    gs[3],    ks[0],      ks[1],      stride_h, stride_w, pad_top,
                    pad_left, dilation_h, dilation_w, 1,        1,        groups};
-  args.tiles = {ids.typed_data(),  *count.typed_data(), ids.dimensions()[0], tile_h, tile_w, true,
-                words.typed_data()};
+  args.tiles = {ids.typed_data(),
+                *count.typed_data(),
+                ids.dimensions()[0],
+                tile_h,
+                tile_w,
+                true,
+                words.typed_data(),
+                false};
   args.x_type = *x_type;
   args.gy_type = *gy_type;
   args.variant = variant;

@@ -35,6 +35,7 @@ struct ConvTiles {
   int64_t tile_h, tile_w;
   bool grid_aligned;
   const uint32_t* words;  // [batch, out_h, ceil(out_w/32)]
+  bool every;             // no list: every pixel of the mask
 };
 
 struct MaskedConvArgs {

@@ -54,7 +54,12 @@ void ActivePixels::MarkTile(const ConvTiles& tiles, int64_t batch, int64_t y0, i
 void ActivePixels::Build(const ConvTiles& tiles) {
   std::memset(bits_, 0, static_cast<size_t>(rows_ * row_words_) * sizeof(uint32_t));
   const int64_t listed = std::clamp<int64_t>(tiles.count, 0, tiles.capacity);
-  if (tiles.grid_aligned) {
+  if (tiles.every) {
+    ConvTiles whole = tiles;
+    whole.tile_h = out_h_;
+    whole.tile_w = out_w_;
+    for (int64_t b = 0; b < batch_; ++b) MarkTile(whole, b, 0, 0);
+  } else if (tiles.grid_aligned) {
     const int64_t tile_rows = (out_h_ + tiles.tile_h - 1) / tiles.tile_h;
     const int64_t tile_cols = (out_w_ + tiles.tile_w - 1) / tiles.tile_w;
     const int64_t per_image = tile_rows * tile_cols;

@@ -1,4 +1,4 @@
-// Asynchronous copies from global to shared memory: cp.async for scattered rows, TMA for boxes.
+// Asynchronous copies: cp.async for scattered rows, TMA for boxes, bulk copies for runs of bytes.
 #pragma once
 
 #include <cuda.h>
@@ -14,6 +14,13 @@ __device__ __forceinline__ void CopyOrZero16(uint32_t shared, const void* source
                "r"(bytes)
                : "memory");
 }
+
+__device__ __forceinline__ void CopyAsync4(uint32_t shared, const void* source) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(source) : "memory");
+}
+
+// Returns once every cp.async of this thread has landed.
+__device__ __forceinline__ void WaitForCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ void PrefetchTensorMap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -42,6 +49,35 @@ __device__ __forceinline__ void LoadBoxMulticast(uint32_t shared, const CUtensor
       ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(shared),
       "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(ranks), "l"(kEvictLast)
       : "memory");
+}
+
+// The box at (channel, x, y, b) of an image tensor. Positions outside of the image, also negative
+// ones, arrive as zeros.
+__device__ __forceinline__ void LoadImageBox(uint32_t shared, const CUtensorMap* map, int channel,
+                                             int x, int y, int b, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(shared),
+      "l"(map), "r"(channel), "r"(x), "r"(y), "r"(b), "r"(barrier)
+      : "memory");
+}
+
+// Leaves L2 first: for what nobody reads soon.
+inline constexpr uint64_t kEvictFirst = 0x12F0000000000000ull;
+
+// Copies `bytes` of shared memory to `target`; both addresses and the size are multiples of 16.
+__device__ __forceinline__ void StoreBulk(void* target, uint32_t shared, uint32_t bytes) {
+  asm volatile(
+      "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(
+          target),
+      "r"(shared), "r"(bytes), "l"(kEvictFirst)
+      : "memory");
+}
+
+// Returns once every bulk copy that this thread started has read its source. Its target is written
+// when the kernel ends.
+__device__ __forceinline__ void FinishBulkStores() {
+  asm volatile("cp.async.bulk.commit_group;\n\tcp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 }  // namespace jaxsparse::ptx

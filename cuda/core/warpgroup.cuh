@@ -39,7 +39,7 @@ __device__ __forceinline__ void ClusterSync() {
           : "memory");
 }
 
-// One float at the address `shared` of CTA `rank` of the cluster.
+// Four floats at the address `shared` of CTA `rank` of the cluster.
 __device__ __forceinline__ float4 LoadRemote(uint32_t shared, uint32_t rank) {
   float4 v;
   asm volatile(

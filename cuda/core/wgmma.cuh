@@ -18,13 +18,14 @@ namespace jaxsparse::ptx {
 inline constexpr int kAtomBytes = 1024;
 
 // Shared-memory descriptor of a swizzled tile: `leading` is the stride between 128-byte wide blocks
-// along the contiguous axis, used by a transposed operand only; atoms follow each other along the
-// other axis.
-__device__ __forceinline__ uint64_t TileDescriptor(uint32_t shared, uint32_t leading) {
+// along the contiguous axis, used by a transposed operand only; groups of 8 rows are `stride` bytes
+// apart along the other axis. The swizzle goes by the address in shared memory: a tile may start at
+// any row.
+__device__ __forceinline__ uint64_t TileDescriptor(uint32_t shared, uint32_t leading,
+                                                   uint32_t stride = kAtomBytes) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  constexpr uint64_t kAtomStride = static_cast<uint64_t>(kAtomBytes >> 4) << 32;
-  return kSwizzle128 | kAtomStride | (static_cast<uint64_t>(leading >> 4) << 16) |
-         ((shared & 0x3FFFF) >> 4);
+  return kSwizzle128 | (static_cast<uint64_t>(stride >> 4) << 32) |
+         (static_cast<uint64_t>(leading >> 4) << 16) | ((shared & 0x3FFFF) >> 4);
 }
 
 __device__ __forceinline__ void MmaFence() {

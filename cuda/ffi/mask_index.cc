@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cuda/bits/pack.h"
+#include "cuda/ffi/common.h"
 #include "cuda/ffi/index_limits.h"
 #include "cuda/index/portfolio_index.h"
 #include "cuda/index/tile_index.h"
@@ -20,10 +21,7 @@ using Scratch = ffi::ResultBufferR1<ffi::S32>;
 
 ffi::Error Invalid(const std::string& reason) { return ffi::Error::InvalidArgument(reason); }
 
-ffi::Error Status(cudaError_t error) {
-  if (error == cudaSuccess) return ffi::Error::Success();
-  return ffi::Error::Internal(std::string("mask index: ") + cudaGetErrorString(error));
-}
+ffi::Error Status(cudaError_t error) { return CudaStatus("mask index", error); }
 
 // log2 of 1, 2, 4, 8, 16 or 32.
 std::optional<int32_t> SmallLog2(int64_t size) {
@@ -98,7 +96,7 @@ ffi::Error Portfolio(cudaStream_t stream, Mask mask, ffi::BufferR3<ffi::F32> cos
   const auto dims = mask.dimensions();
   const auto sizes = static_cast<int64_t>(ids.size());
   if (sizes > kMaxPortfolio || !SameImages(mask, words) || costs.dimensions()[0] != dims[0] ||
-      costs.dimensions()[1] > INT32_MAX / 3 || costs.dimensions()[2] != 3 ||
+      costs.dimensions()[1] > INT32_MAX / 5 || costs.dimensions()[2] != 5 ||
       count->dimensions()[0] != dims[0] || count->dimensions()[1] != sizes ||
       overflow->dimensions()[0] != dims[0] || overflow->dimensions()[1] != sizes ||
       choice->dimensions()[0] != dims[0]) {

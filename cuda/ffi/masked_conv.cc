@@ -1,6 +1,7 @@
 // Handler of jaxsparse_masked_conv (docs/kernels/contract.md): checks, zero fill where there is no
 // base, one kernel family.
 #include "cuda/ffi/common.h"
+#include "cuda/ffi/masked_conv_operands.h"
 #include "cuda/kernels/masked_conv_direct.h"
 #include "cuda/kernels/masked_conv_ffma.h"
 #include "cuda/kernels/masked_conv_wgmma.h"
@@ -33,48 +34,6 @@ namespace {
 constexpr char kOp[] = "jaxsparse_masked_conv";
 constexpr int64_t kDirect = 0, kFfma = 1;
 
-// Shapes and dtypes of every operand but the window's; returns what is wrong, or an empty string.
-std::string CheckOperands(const ffi::AnyBuffer& x, const ffi::AnyBuffer& kernel,
-                          const ffi::AnyBuffer& x_words, const ffi::AnyBuffer& bias,
-                          const ffi::AnyBuffer& base, const ffi::AnyBuffer& out,
-                          const MaskedConvAttrs& a) {
-  const auto in_type = ToDType(x.element_type());
-  const auto out_type = ToDType(out.element_type());
-  if (!in_type || kernel.element_type() != x.element_type()) {
-    return "x and kernel must both be f32, bf16 or f16";
-  }
-  if (!out_type || (*out_type != *in_type && *out_type != DType::kF32)) {
-    return "the result must have the dtype of x or f32";
-  }
-  if (x.dimensions().size() != 4 || kernel.dimensions().size() != 4 ||
-      out.dimensions().size() != 4) {
-    return "x, kernel and the result must have four dimensions";
-  }
-  const auto in = x.dimensions();
-  if (x_words.element_count() != 0 && (x_words.element_type() != ffi::DataType::U32 ||
-                                       !HasShape(x_words, {in[0], in[1], (in[2] + 31) / 32}))) {
-    return "x_words must be u32[B, H, ceil(W/32)]";
-  }
-  if (bias.element_count() != 0 &&
-      (bias.element_type() != ffi::DataType::F32 || !HasShape(bias, {out.dimensions()[3]}))) {
-    return "bias must be f32[O]";
-  }
-  if (base.element_count() != 0 && base.untyped_data() != out.untyped_data()) {
-    return "base must be aliased to the result";
-  }
-  if (a.activation < 0 || a.activation > 4) return "activation must be 0 to 4";
-  if (a.precision < 0 || a.precision > 1) return "precision must be 0 or 1";
-  for (const void* data :
-       {x.untyped_data(), kernel.untyped_data(), bias.untyped_data(), out.untyped_data()}) {
-    if (!IsAligned(data)) return "x, kernel, bias and the result must be aligned to 16 bytes";
-  }
-  return "";
-}
-
-const void* Optional(const ffi::AnyBuffer& buffer) {
-  return buffer.element_count() == 0 ? nullptr : buffer.untyped_data();
-}
-
 // Why `variant` cannot run this problem, or nullptr when it can. No other family is tried in its
 // place.
 const char* VariantReason(const MaskedConvArgs& args, int64_t variant) {
@@ -101,7 +60,9 @@ ffi::Error MaskedConv(cudaStream_t stream, MaskedConvAttrs a, ffi::AnyBuffer x,
                       ffi::AnyBuffer words, ffi::AnyBuffer x_words, ffi::AnyBuffer bias,
                       ffi::AnyBuffer base, ffi::Result<ffi::AnyBuffer> out,
                       ffi::Result<ffi::AnyBuffer> scratch) {
-  std::string wrong = CheckOperands(x, kernel, x_words, bias, base, *out, a);
+  const MaskedConvOperands operands = {x,    kernel, words,    x_words,      bias,
+                                       base, *out,   *scratch, a.activation, a.precision};
+  std::string wrong = CheckOperands(operands);
   if (!wrong.empty()) return Invalid(kOp, wrong);
   const auto k = kernel.dimensions();
   const auto o = out->dimensions();
@@ -113,24 +74,16 @@ ffi::Error MaskedConv(cudaStream_t stream, MaskedConvAttrs a, ffi::AnyBuffer x,
                        window, &args.geometry, &args.tiles);
   if (!wrong.empty()) return Invalid(kOp, wrong);
   if (out->element_count() == 0) return ffi::Error::Success();
-  args.in_type = *ToDType(x.element_type());
-  args.out_type = *ToDType(out->element_type());
-  args.activation = static_cast<Activation>(a.activation);
-  args.highest = a.precision == 1;
-  args.x = x.untyped_data();
-  args.kernel = kernel.untyped_data();
-  args.x_words = static_cast<const uint32_t*>(Optional(x_words));
-  args.bias = static_cast<const float*>(Optional(bias));
-  args.zero_fill = base.element_count() == 0;
-  args.out = out->untyped_data();
-  args.scratch = scratch->untyped_data();
-  args.scratch_bytes = static_cast<int64_t>(scratch->size_bytes());
+  ReadOperands(operands, &args);
+  const cudaError_t placed = PlaceBase(operands, stream);
+  if (placed != cudaSuccess) return CudaStatus(kOp, placed);
   if (const char* reason = VariantReason(args, a.variant)) return Invalid(kOp, reason);
-  if (args.zero_fill) {
+  const bool fills = a.variant >= kFirstTensorCoreRow;  // beside its products
+  if (args.zero_fill && !fills) {
     const cudaError_t status = LaunchZeroFill(args, stream);
     if (status != cudaSuccess) return CudaStatus(kOp, status);
   }
-  if (args.tiles.capacity == 0) return ffi::Error::Success();
+  if (args.tiles.capacity == 0 && !fills) return ffi::Error::Success();
   return CudaStatus(kOp, Launch(args, a.variant, stream));
 }
 

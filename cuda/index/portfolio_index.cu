@@ -5,27 +5,23 @@
 // 4x4 tiles move 1.4 MB, 0.3 us at 4.3 TB/s; 4 M pixels with seven sizes 25 MB, 6 us. Under 64 K
 // tiles what counts is one chain: launch, load, wait for all blocks, store.
 //
-// Tile: a lane per word of 32 pixels, lanes of one strip (as high as the highest tile) together, so
-// rows are OR-ed by shuffles and the word never leaves its register. A warp owns a run of words and
-// a block a run of warps, so places follow from sums: no atomic addition, and every run of the
-// kernel gives the same lists. One list alone ascends.
+// Tile: a block owns a run of segments of the mask, as words in shared memory; each list has warps
+// of its own, a lane per word of a tile row. Places follow from sums: no atomic addition, and every
+// run of the kernel gives the same lists. One list alone ascends.
 //
-// Pipeline: load, pack and count; publish a block's sums and wait once for the team; store entries,
-// then -1 behind the last. A team is a cluster of up to 16 blocks (its barrier costs little) or,
-// for masks that need every multiprocessor, a cooperative launch. Neither needs memory that is
-// zero.
+// Pipeline: load and pack; count; publish a block's sums and wait once for the team; store entries,
+// then -1 behind the last. A team is a cluster of up to 8 blocks (its barrier costs little) or, for
+// masks that need more, a cooperative launch. Neither needs memory that is zero.
 //
-// Predicted 3-4 us in a graph until bytes count. Measured on an H200, in a graph of 20 calls, us:
-// 64 K tiles of 4x4 5.9, of 1x1 7.1; 4 M pixels in tiles of 4x4 7.8, of 1x1 14; seven sizes of
-// 128x128 pixels 14, of 1024x1024 16, of 2048x2048 23. A list costs 1.2-1.5 us also where there are
-// next to no words: a chain of shuffles and parameter reads in each warp, not bytes. More in
-// docs/kernels/tile_index.md.
+// Predicted 3-4 us in a graph until bytes count: what is short of it is one chain of latencies, not
+// bytes. Measured in docs/kernels/tile_index.md.
 #include "cuda/index/portfolio_index.h"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 
+#include "cuda/index/cost.cuh"
 #include "cuda/index/strips.cuh"
 #include "cuda/index/team.cuh"
 
@@ -33,144 +29,117 @@ namespace jaxsparse {
 namespace {
 
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
-constexpr int64_t kBytesPerBlock = 8 << 10;   // below which another block does not pay
-constexpr int64_t kClusterBytes = 384 << 10;  // above which a cluster is too few blocks
-constexpr int kLargestCluster = 16, kPortableCluster = 8;
+constexpr int64_t kBytesPerBlock = 16 << 10;  // below which another block does not pay
+constexpr int64_t kClusterBytes = 128 << 10;  // above which a cluster is too few blocks
+constexpr int kLargestCluster = 8, kSmallestGrid = 32;
+constexpr int64_t kResidentBytes = 64 << 10;  // of words in a block's shared memory
 
-// The sums of a block and its team, list by list.
-struct Places {
-  int32_t warp[kMaxPortfolio][kWarps];  // a warp's tiles, then those of the warps before it
-  int32_t before[kMaxPortfolio];        // of the blocks before this one
-  int32_t total[kMaxPortfolio];         // of all blocks
-
-  __device__ static Places& Shared() {
-    __shared__ Places places;
-    return places;
-  }
-
-  // Warp t: this block's places and sum for list t.
-  template <class Team>
-  __device__ void ScanWarps(const Team& team, int64_t turn, int sizes) {
-    const int lane = threadIdx.x % 32, t = threadIdx.x / 32;
-    if (t >= sizes) return;
-    int32_t sum = warp[t][lane];
-    for (int step = 1; step < 32; step *= 2) {
-      const int32_t left = __shfl_up_sync(~0u, sum, step);
-      if (lane >= step) sum += left;
-    }
-    warp[t][lane] = sum - warp[t][lane];
-    if (lane == 31) team.Publish(turn, t, sum);
-  }
-
-  // Warp t: the sums of the other blocks for list t.
-  template <class Team>
-  __device__ void AddBlocks(const Team& team, int64_t turn, int sizes) {
-    const int lane = threadIdx.x % 32, t = threadIdx.x / 32;
-    if (t >= sizes) return;
-    int32_t lower = 0, all = 0;
-    for (int32_t block = lane; block < team.blocks(); block += 32) {
-      const int32_t sum = team.Read(turn, t, block);
-      all += sum;
-      if (block < team.rank()) lower += sum;
-    }
-    lower = __reduce_add_sync(~0u, lower);
-    all = __reduce_add_sync(~0u, all);
-    if (lane == 0) {
-      before[t] = lower;
-      total[t] = all;
-    }
+// What the warps of a block tell each other.
+struct Sums {
+  int32_t warp[kWarps];           // a warp's tiles
+  int32_t before[kMaxPortfolio];  // a list's, in the blocks before this one
+  int32_t total[kMaxPortfolio];   // and in the whole mask
+  __device__ static Sums& Shared() {
+    __shared__ Sums sums;
+    return sums;
   }
 };
 
-// The run of items of one warp.
-struct WarpRun {
-  int32_t first, per_step, steps;
+// Which list this warp builds.
+__device__ int ListOfWarp(const StripArgs& args) {
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  return static_cast<int>(args.list_of_warp[warp / 16] >> (4 * (warp % 16)) & 15);
+}
 
-  __device__ WarpRun(const StripArgs& args, int32_t rank)
-      : per_step(32 >> args.strip_log2),
-        steps(static_cast<int32_t>(threadIdx.x / 32) < args.warps ? args.steps : 0) {
-    first = (rank * args.warps + static_cast<int32_t>(threadIdx.x / 32)) * args.steps * per_step;
+__device__ int32_t CountTiles(const WarpShare& share) {
+  int32_t sum = 0;
+  for (int32_t step = share.first(); step < share.stop(); step += 32) {
+    sum += __popc(share.Test(step, nullptr));
+  }
+  return __reduce_add_sync(~0u, sum);
+}
+
+// Where this warp's tiles go among those of its block, and how many the block has; every warp adds
+// up for itself.
+struct BlockPlace {
+  int32_t before, all;
+
+  __device__ explicit BlockPlace(const StripList& list) {
+    const int lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x / 32);
+    const bool ours = lane >= list.first_warp && lane < list.first_warp + list.warps;
+    const int32_t sum = ours ? Sums::Shared().warp[lane] : 0;
+    before = __reduce_add_sync(~0u, lane < warp ? sum : 0);
+    all = __reduce_add_sync(~0u, sum);
   }
 };
 
-// Packs the warp's words and counts their tiles; returns the word of the first step. The loop over
-// lists stays rolled: code that runs once a launch costs more to fetch than to execute.
-__device__ uint32_t CountTiles(const StripArgs& args, const StripWords& words, const WarpRun& run) {
-  Places& places = Places::Shared();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  uint32_t first = 0;
-  if (lane < args.sizes) places.warp[lane][warp] = 0;
-  __syncwarp();
-  for (int32_t step = 0; step < run.steps; ++step) {
-    const uint32_t word = words.Pack(words.Locate(run.first + step * run.per_step));
-    if (step == 0) first = word;
-    StripTiles tiles(word);
-#pragma unroll 1
-    for (int t = 0; t < args.sizes; ++t) {
-      const int32_t sum = __reduce_add_sync(~0u, __popc(tiles.Test(args.list[t])));
-      if (lane == 0) places.warp[t][warp] += sum;
-    }
+// The same among the blocks of a team; one warp a list, for many would wait for each other's reads.
+template <class Team>
+__device__ void AddBlocks(const Team& team, int64_t turn, int t) {
+  int32_t lower = 0, all = 0;
+  for (int32_t block = threadIdx.x % 32; block < team.blocks(); block += 32) {
+    const int32_t sum = team.Read(turn, t, block);
+    all += sum;
+    if (block < team.rank()) lower += sum;
   }
-  return first;
-}
-
-// Tests the warp's words again and stores their tiles.
-__device__ void StoreTiles(const StripArgs& args, int64_t list, const StripWords& words,
-                           const WarpRun& run, uint32_t first) {
-  Places& places = Places::Shared();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (int32_t step = 0; step < run.steps; ++step) {
-    const LaneWord at = words.Locate(run.first + step * run.per_step);
-    StripTiles tiles(step == 0 ? first : words.Reload(at));
-#pragma unroll 1
-    for (int t = 0; t < args.sizes; ++t) {
-      const uint32_t bits = tiles.Test(args.list[t]);
-      if (!__any_sync(~0u, bits != 0)) continue;
-      int32_t sum = __popc(bits);
-      for (int k = 1; k < 32; k *= 2) {
-        const int32_t left = __shfl_up_sync(~0u, sum, k);
-        if (lane >= k) sum += left;
-      }
-      const int32_t place = places.before[t] + places.warp[t][warp];
-      StripStore::Store(args.list[t], list, bits, place + sum - __popc(bits), at);
-      if (lane == 31) places.warp[t][warp] += sum;
-      __syncwarp();
-    }
+  lower = __reduce_add_sync(~0u, lower);
+  all = __reduce_add_sync(~0u, all);
+  if (threadIdx.x % 32 == 0) {
+    Sums::Shared().before[t] = lower;
+    Sums::Shared().total[t] = all;
   }
 }
 
-// Counts, flags, and -1 behind the entries.
-__device__ void Close(const StripArgs& args, int64_t list, int32_t rank, int32_t blocks) {
-  const Places& places = Places::Shared();
-  const int64_t thread = static_cast<int64_t>(rank) * kThreads + threadIdx.x;
-  const int64_t threads = static_cast<int64_t>(blocks) * kThreads;
-  for (int t = 0; t < args.sizes; ++t) {
-    const StripList& out = args.list[t];
-    int32_t* ids = out.ids + list * out.capacity;
-    for (int64_t i = places.total[t] + thread; i < out.capacity; i += threads) ids[i] = -1;
-    if (thread == t) {
-      args.count[list * args.sizes + out.slot] = places.total[t];
-      args.overflow[list * args.sizes + out.slot] = places.total[t] > out.capacity;
+// Tests the warp's words again and stores their tiles from `place` on.
+__device__ void StoreTiles(const WarpShare& share, const StripList& list, int32_t* ids,
+                           int32_t place) {
+  const int lane = threadIdx.x % 32;
+  for (int32_t step = share.first(); step < share.stop(); step += 32) {
+    int32_t id = 0;
+    const uint32_t bits = share.Test(step, &id);
+    const int32_t own = __popc(bits);
+    int32_t sum = own;
+    for (int k = 1; k < 32; k *= 2) {
+      const int32_t left = __shfl_up_sync(~0u, sum, k);
+      if (lane >= k) sum += left;
     }
+    const int32_t all = __shfl_sync(~0u, sum, 31);
+    if (all != 0) StripStore::Store(list, ids, bits, place + sum - own, id);
+    place += all;
   }
 }
 
-// The first variant of the least cost a + b * count; one whose list overflowed costs infinity. The
-// last warp of a team's last block does it.
+// -1 behind the entries: the warps of a list in all blocks take turns of 32 x 4 places.
+__device__ void FillTail(const StripList& list, int32_t* ids, int32_t total, int32_t rank,
+                         int32_t blocks) {
+  const int64_t part = static_cast<int64_t>(threadIdx.x / 32) - list.first_warp;
+  const int64_t thread = (rank * int64_t{list.warps} + part) * 32 + threadIdx.x % 32;
+  const int64_t threads = int64_t{blocks} * list.warps * 32;
+  const int64_t skew = (16 - reinterpret_cast<uintptr_t>(ids) % 16) % 16 / 4;
+  const int64_t first = min(int64_t{total}, list.capacity);
+  // Places first .. begin and end .. capacity one by one, quads between them.
+  const int64_t begin = min((first - skew + 3) / 4 * 4 + skew, list.capacity);
+  const int64_t end = max(begin, (list.capacity - skew) / 4 * 4 + min(skew, begin));
+  for (int64_t i = first + thread; i < begin; i += threads) ids[i] = -1;
+  for (int64_t i = begin + 4 * thread; i < end; i += 4 * threads) {
+    *reinterpret_cast<int4*>(ids + i) = make_int4(-1, -1, -1, -1);
+  }
+  for (int64_t i = end + thread; i < list.capacity; i += threads) ids[i] = -1;
+}
+
+// The first variant of the least cost; one whose list overflowed costs infinity. One warp does it.
 __device__ void Choose(const StripArgs& args, int64_t list) {
-  const Places& places = Places::Shared();
+  const Sums& sums = Sums::Shared();
   const int lane = threadIdx.x % 32;
   float best = INFINITY;
   int32_t choice = INT32_MAX;
   for (int32_t v = lane; v < args.variants; v += 32) {
-    const float* row = args.costs + 3 * (list * args.variants + v);
+    const float* row = args.costs + kCostColumns * (list * args.variants + v);
     const float named = row[2];
     float cost = row[0];
     for (int t = 0; t < args.sizes; ++t) {
-      if (named != static_cast<float>(args.list[t].slot)) continue;
-      cost = places.total[t] > args.list[t].capacity
-                 ? INFINITY
-                 : fmaf(row[1], static_cast<float>(places.total[t]), cost);
+      if (named != static_cast<float>(t)) continue;
+      cost = sums.total[t] > args.list[t].capacity ? INFINITY : VariantCost(row, sums.total[t]);
     }
     if (cost < best) {
       best = cost;
@@ -190,22 +159,70 @@ __device__ void Choose(const StripArgs& args, int64_t list) {
 
 template <class Team>
 __global__ void __launch_bounds__(kThreads, 1) BuildLists(const __grid_constant__ StripArgs args) {
+  extern __shared__ uint32_t resident[];
   const Team team(args.scratch);
-  Places& places = Places::Shared();
-  const WarpRun run(args, team.rank());
-  for (int64_t list = team.first_list(); list < args.lists; list += team.list_stride()) {
-    const StripWords words(args, list);
-    const uint32_t first = CountTiles(args, words, run);
+  Sums& sums = Sums::Shared();
+  const int t = ListOfWarp(args), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const StripList& list = args.list[t];
+  const bool leads = warp == list.first_warp;
+  for (int64_t mask = team.first_list(); mask < args.lists; mask += team.list_stride()) {
+    const StripWords words(args, mask, team.rank(), resident);
+    const WarpShare share(args, words, list);
+    words.Pack();
     __syncthreads();
-    places.ScanWarps(team, list, args.sizes);
+    const int32_t mine = CountTiles(share);
+    if (lane == 0) sums.warp[warp] = mine;
+    __syncthreads();
+    const BlockPlace place(list);
+    if (leads && lane == 0) team.Publish(mask, t, place.all);
     team.Wait();
-    places.AddBlocks(team, list, args.sizes);
+    if (leads) AddBlocks(team, mask, t);
     __syncthreads();
-    const bool last_warp = team.rank() == team.blocks() - 1 && threadIdx.x / 32 == kWarps - 1;
-    if (last_warp && args.choice != nullptr) Choose(args, list);
-    StoreTiles(args, list, words, run, first);
-    Close(args, list, team.rank(), team.blocks());
+    const int32_t total = sums.total[t];
+    int32_t* ids = list.ids + mask * list.capacity;
+    if (leads && lane == 0 && team.rank() == 0) {
+      args.count[mask * args.sizes + t] = total;
+      args.overflow[mask * args.sizes + t] = total > list.capacity;
+    }
+    const bool chooses = team.rank() == team.blocks() - 1 && warp == kWarps - 1;
+    if (chooses && args.choice != nullptr) Choose(args, mask);
+    StoreTiles(share, list, ids, sums.before[t] + place.before);
+    FillTail(list, ids, total, team.rank(), team.blocks());
     team.Finish();
+  }
+}
+
+// Shared memory for the words of a block.
+int64_t ResidentBytes(const StripArgs& args) {
+  return (int64_t{args.per_block} << args.strip_log2) * args.chunk * 4;
+}
+
+// Gives every list a share of a block's warps by what it has to do: a tile row costs the test of a
+// word and a store for every tile in it.
+void ShareWarps(StripArgs* args) {
+  constexpr int kTest = 25;  // in stores
+  int cost[kMaxPortfolio], left = kWarps - args->sizes;
+  for (int t = 0; t < args->sizes; ++t) {
+    const StripList& list = args->list[t];
+    cost[t] = (kTest + (32 >> list.tw_log2)) << (args->strip_log2 - list.th_log2);
+    args->list[t].warps = 1;
+  }
+  for (; left > 0; --left) {
+    int most = 0;
+    for (int t = 1; t < args->sizes; ++t) {
+      const int64_t ours = int64_t{cost[t]} * args->list[most].warps;
+      if (ours > int64_t{cost[most]} * args->list[t].warps) most = t;
+    }
+    ++args->list[most].warps;
+  }
+  for (int t = 1; t < args->sizes; ++t) {
+    args->list[t].first_warp = args->list[t - 1].first_warp + args->list[t - 1].warps;
+  }
+  for (int t = 0; t < args->sizes; ++t) {
+    for (int w = 0; w < args->list[t].warps; ++w) {
+      const int warp = args->list[t].first_warp + w;
+      args->list_of_warp[warp / 16] |= static_cast<uint64_t>(t) << (4 * (warp % 16));
+    }
   }
 }
 
@@ -230,23 +247,29 @@ StripArgs ToStrips(const PortfolioArgs& args, int32_t blocks) {
                    list.tw_log2,
                    static_cast<int32_t>((args.height + th - 1) / th),
                    static_cast<int32_t>((args.width + tw - 1) / tw),
-                   t,
+                   0,
+                   0,
                    starts,
                    list.capacity,
                    list.ids};
     out.strip_log2 = std::max(out.strip_log2, list.th_log2);
   }
-  std::stable_sort(out.list, out.list + args.sizes,
-                   [](const StripList& a, const StripList& b) { return a.th_log2 < b.th_log2; });
+  ShareWarps(&out);
   const int64_t strip = int64_t{1} << out.strip_log2;
-  out.strips = static_cast<int32_t>((args.height + strip - 1) / strip);
-  const int64_t items = args.images * out.strips * out.row_words;
-  const int64_t runs = (items + 32 / strip - 1) / (32 / strip);  // of one step
-  out.items = static_cast<int32_t>(items);
-  out.steps = static_cast<int32_t>(
-      std::max<int64_t>((runs + kWarps * blocks - 1) / (int64_t{kWarps} * blocks), 1));
-  const int64_t per_block = static_cast<int64_t>(blocks) * out.steps;
-  out.warps = static_cast<int32_t>((runs + per_block - 1) / per_block);
+  out.strips = static_cast<int32_t>(std::max<int64_t>((args.height + strip - 1) / strip, 1));
+  const int64_t lines = args.images * out.strips;  // of segments
+  const int64_t wanted =
+      4 * lines >= 3 * int64_t{blocks} || lines == 0 ? 1 : (2 * blocks + lines - 1) / lines;
+  const int64_t words = std::max(out.row_words, 1);
+  out.chunk = static_cast<int32_t>((words + wanted - 1) / wanted);
+  out.chunks = static_cast<int32_t>((words + out.chunk - 1) / out.chunk);
+  out.by_chunk = Division(static_cast<uint32_t>(out.chunk));
+  out.by_chunks = Division(static_cast<uint32_t>(out.chunks));
+  out.by_strips = Division(static_cast<uint32_t>(out.strips));
+  const bool empty = args.height == 0 || args.width == 0;
+  out.segments = empty ? 0 : static_cast<int32_t>(lines * out.chunks);
+  out.per_block = std::max((out.segments + blocks - 1) / blocks, 1);
+  out.resident = ResidentBytes(out) <= kResidentBytes;
   out.costs = args.costs;
   out.count = args.count;
   out.overflow = args.overflow;
@@ -255,38 +278,30 @@ StripArgs ToStrips(const PortfolioArgs& args, int32_t blocks) {
   return out;
 }
 
-// The largest cluster of BuildLists that the device can hold; 1 where there are no clusters.
-cudaError_t QueryLargestCluster(int device, int* largest) {
+// The largest cluster of the device: 1 where there are none.
+cudaError_t LargestCluster(int device, int* largest) {
   int major = 0;
-  *largest = 1;
-  cudaError_t status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  if (status != cudaSuccess || major < 9) return status;
-  const auto kernel = BuildLists<ClusterTeam>;
-  status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  if (status != cudaSuccess) return status;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {kLargestCluster, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = kLargestCluster;
-  config.blockDim = kThreads;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0;
-  status = cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
-  *largest = clusters > 0 ? kLargestCluster : kPortableCluster;
+  const cudaError_t status =
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  *largest = major < 9 ? 1 : kLargestCluster;
   return status;
 }
 
-// The same, asked once per device.
-cudaError_t LargestCluster(int device, int* largest) {
-  static std::array<std::atomic<int>, 64> known{};
-  if (device >= static_cast<int>(known.size())) return QueryLargestCluster(device, largest);
-  *largest = known[device].load();
-  if (*largest > 0) return cudaSuccess;
-  const cudaError_t status = QueryLargestCluster(device, largest);
-  if (status == cudaSuccess) known[device].store(*largest);
-  return status;
+// Lets both kernels hold kResidentBytes of words; once per device.
+cudaError_t RaiseSharedLimit() {
+  static std::array<std::atomic<bool>, 64> raised{};
+  int device = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  const bool known = device < static_cast<int>(raised.size());
+  if (status != cudaSuccess || (known && raised[device].load())) return status;
+  for (const void* kernel : {reinterpret_cast<const void*>(BuildLists<ClusterTeam>),
+                             reinterpret_cast<const void*>(BuildLists<GridTeam>)}) {
+    status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(kResidentBytes));
+    if (status != cudaSuccess) return status;
+  }
+  if (known) raised[device].store(true);
+  return cudaSuccess;
 }
 
 }  // namespace
@@ -301,24 +316,29 @@ cudaError_t PlanPortfolio(const PortfolioArgs& args, PortfolioTeam* team) {
   int64_t bytes = args.images * args.height * args.width;
   for (int32_t t = 0; t < args.sizes; ++t) bytes += 4 * args.list[t].capacity;
   int32_t blocks = 1;
-  while (blocks < largest && blocks * kBytesPerBlock < bytes) blocks *= 2;
-  *team = {true, blocks};
-  const bool masks_fill_device = args.lists * blocks >= 2 * processors;
-  if (bytes > kClusterBytes * blocks / kLargestCluster && !masks_fill_device) {
-    *team = {false, std::min(processors, kMaxTeamBlocks)};
+  while (blocks < kLargestCluster && blocks * kBytesPerBlock < bytes) blocks *= 2;
+  *team = {true, std::min(blocks, largest)};
+  const bool masks_fill_device = args.lists * team->blocks >= 2 * processors;
+  if (bytes > kClusterBytes * team->blocks / kLargestCluster && !masks_fill_device) {
+    const int64_t wanted = std::max<int64_t>(bytes / kBytesPerBlock, kSmallestGrid);
+    *team = {false, static_cast<int32_t>(std::min<int64_t>({wanted, processors, kMaxTeamBlocks}))};
   }
   return cudaSuccess;
 }
 
 cudaError_t PortfolioIndex(const PortfolioArgs& args, PortfolioTeam team, cudaStream_t stream) {
+  if (args.sizes < 1) return cudaErrorInvalidValue;
   if (args.lists == 0) return cudaSuccess;
   StripArgs strips = ToStrips(args, team.blocks);
+  const cudaError_t status = RaiseSharedLimit();
+  if (status != cudaSuccess) return status;
   cudaLaunchAttribute attribute{};
   cudaLaunchConfig_t config{};
   config.blockDim = kThreads;
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
+  config.dynamicSmemBytes = strips.resident ? static_cast<size_t>(ResidentBytes(strips)) : 0;
   if (!team.cluster) {
     attribute.id = cudaLaunchAttributeCooperative;
     attribute.val.cooperative = 1;

@@ -23,7 +23,7 @@ struct PortfolioArgs {
   int64_t lists, images, height, width;
   int32_t sizes, variants;
   PortfolioList list[kMaxPortfolio];  // [sizes]
-  const float* costs;                 // [lists, variants, 3]; may be absent with `choice`
+  const float* costs;                 // [lists, variants, 5]; may be absent with `choice`
   uint32_t* words;                    // [lists, images, height, ceil(width/32)]
   int32_t* count;                     // [lists, sizes]
   bool* overflow;                     // [lists, sizes]

@@ -4,14 +4,18 @@
 // Floor:    2 * rows * taps * C * O operations at 790 TFLOP/s (bf16, fp16) or 414 (TF32); rows are
 //           the active pixels.
 // Tile:     tile_m condensed pixels x tile_n output channels, K in steps of 128 bytes.
-// Pipeline: one warpgroup gathers A (cp.async) and starts B (TMA), two multiply; `stages` stages.
+// Pipeline: one warpgroup gathers A (cp.async), starts B (TMA) and looks up the next tile's rows on
+//           the side; two multiply; `stages` stages. The multiplying warps also write the zeros of
+//           a result without a base (UnsetFill).
 // Predicted: a step of 128x256x64 keeps the tensor cores busy for 1024 cycles and moves 48 KB into
 //           shared memory; 32 warp-wide copies of 512 bytes gather A.
-// Measured (H200, 3x3, 256 -> 256 channels, bf16): about 1330 cycles a step, 703 TFLOP/s on 131072
-//           rows, 89 % of the floor. A gathering copy takes about 20 cycles, so a step of 128 rows
+// Measured (H200, 3x3, 256 -> 256 channels, bf16): about 1310 cycles a step, 715 TFLOP/s on 131072
+//           rows, 90 % of the floor. A gathering copy takes about 20 cycles, so a step of 128 rows
 //           cannot be shorter than 650: tiles of 128 and 64 columns (512 and 256 cycles of tensor
-//           core) are bound by the gather, at 530 and 350 TFLOP/s. Sharing the weights in a
-//           cluster, caching the gather in L1 or more stages change nothing.
+//           core) are bound by the gather, at 430 to 530 and 230 to 350 TFLOP/s (boxes are not:
+//           masked_conv_box.cuh). Sharing the weights in a cluster, gathering through L1 with more
+//           room for it, or more stages change nothing. Zeros for 70 % of 67 MB cost 3 us of 85
+//           beside the products, and 15 us in a kernel of their own.
 // Grid:     persistent, one CTA a multiprocessor.
 #pragma once
 
@@ -28,9 +32,12 @@
 #include "cuda/tile/scatter_store.cuh"
 #include "cuda/tile/schedule.cuh"
 #include "cuda/tile/tile_mma.cuh"
+#include "cuda/tile/unset_fill.cuh"
 #include "cuda/tile/weight_load.cuh"
 
 namespace jaxsparse {
+
+inline constexpr int kConvThreads = 3 * 128;  // of every CTA: two warpgroups multiply, one loads
 
 template <typename Element, int M, int N, int StageCount, int ClusterSize, int SplitParts,
           int StreamFlag>
@@ -41,10 +48,11 @@ struct MaskedConvConfig {
   static constexpr bool kStreamK = StreamFlag != 0;
   static constexpr int kConsumers = 2;                      // multiplying warpgroups
   static constexpr int kBlocks = kTileM / 64 / kConsumers;  // 64-row blocks of each
-  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kThreads = kConvThreads;
+  static constexpr bool kBox = false;
   static constexpr int kMultiplyRegisters = 200, kLoadRegisters = 104;
   static constexpr int kPixelSlots =
-      kStages + 2;  // tiles between the loader's newest and the oldest unstored
+      kStages + 3;  // tiles between the one that is looked up and the oldest unstored
   static_assert(kTileM == 128 || kTileM == 256, "tile_m must be 128 or 256");
   static_assert(kSplitK == 1 || kBlocks == 1, "split_k needs tile_m = 128");
 
@@ -65,6 +73,7 @@ struct MaskedConvConfig {
     Ring ring;
     RowTable<kTileM> rows;
     int32_t pixels[kPixelSlots][kTileM];
+    UnsetFill::Shared zeros;
   };
   static constexpr int kSharedBytes = sizeof(Shared) + 1024;  // room to align
   static_assert(kSharedBytes <= 227 * 1024, "the stages do not fit in shared memory");
@@ -80,10 +89,17 @@ __device__ __forceinline__ void Produce(const ConvParams& p, const CUtensorMap* 
   typename C::Gather gather(p, shared.rows, thread);
   const typename C::Weights weights(map, C::kSplitK == 1 ? rank : 0);
   typename C::Position at;
-  Segment s;
-  for (int slot = 0; schedule.Next(&s); slot = slot + 1 == C::kPixelSlots ? 0 : slot + 1) {
+  Segment s, next;
+  int slot = 0;
+  bool more = schedule.Next(&next);
+  if (more) gather.Announce(next.m_tile, shared.pixels[slot]);
+  while (more) {
+    s = next;
     const int column = s.n_tile * C::kTileN;
-    gather.Begin(rows, s.m_tile, s.begin, shared.pixels[slot]);
+    gather.Begin(rows, s.begin);
+    more = schedule.Next(&next);
+    slot = slot + 1 == C::kPixelSlots ? 0 : slot + 1;
+    if (more) gather.Announce(next.m_tile, shared.pixels[slot]);
     for (int step = s.begin; step < s.end; ++step) {
       const uint32_t full = shared.ring.Full(at.stage);
       const int k = gather.unit() * (kUnitBytes / DTypeTraits<typename C::T>::kBytes);
@@ -97,6 +113,7 @@ __device__ __forceinline__ void Produce(const ConvParams& p, const CUtensorMap* 
       gather.Copy(ptx::SharedAddress(shared.a[at.stage]));
       ptx::BarrierArriveAfterCopies(full);
       at.Advance();
+      gather.LookUp(rows);
     }
     if constexpr (C::kSplitK > 1) {  // the two meetings of ClusterReduce
       __syncwarp();
@@ -109,7 +126,8 @@ __device__ __forceinline__ void Produce(const ConvParams& p, const CUtensorMap* 
 // One segment's stages through the tensor cores; the last operands are free when it returns.
 template <typename C>
 __device__ __forceinline__ void MultiplySegment(typename C::Mma& mma, typename C::Shared& shared,
-                                                typename C::Position& at, int steps) {
+                                                typename C::Position& at, UnsetFill& fill,
+                                                int steps) {
   const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
   int previous = 0;
   mma.Clear();
@@ -118,6 +136,7 @@ __device__ __forceinline__ void MultiplySegment(typename C::Mma& mma, typename C
     ptx::FenceAsyncProxy();
     mma.Multiply(ptx::SharedAddress(shared.a[at.stage]) + group * C::Mma::kRows * kRowBytes,
                  ptx::SharedAddress(shared.b[at.stage]));
+    fill.Step();
     mma.template Retire<1>();
     if (step > 0) shared.ring.Release(previous, lane);
     previous = at.stage;
@@ -144,11 +163,12 @@ template <typename C>
 __device__ __forceinline__ void Consume(const ConvParams& p, typename C::Shared& shared,
                                         typename C::Schedule schedule, int rank) {
   const typename C::Partial partial(p);
+  UnsetFill fill(p, shared.zeros, schedule.steps());
   typename C::Mma mma;
   typename C::Position at;
   Segment s;
   for (int slot = 0; schedule.Next(&s); slot = slot + 1 == C::kPixelSlots ? 0 : slot + 1) {
-    MultiplySegment<C>(mma, shared, at, s.end - s.begin);
+    MultiplySegment<C>(mma, shared, at, fill, s.end - s.begin);
     const int column = s.n_tile * C::kTileN;
     if constexpr (C::kSplitK > 1) {
       shared.reduce.Put(mma.acc[0], threadIdx.x / 128 * C::Mma::kRows);
@@ -166,14 +186,15 @@ __device__ __forceinline__ void Consume(const ConvParams& p, typename C::Shared&
       StoreTile<C>(p, mma, column, shared.pixels[slot]);
     }
   }
+  fill.Finish();
 }
 
+// A CTA's whole work as variant C: any kernel of C::kThreads threads, C::kSharedBytes of dynamic
+// shared memory at `raw` and C's cluster may run it, alone or as one of several that it chooses
+// between uniformly. `p`, `list` and `map` are parameters of the kernel.
 template <typename C>
-__global__ void __launch_bounds__(C::kThreads, 1)
-    MaskedConvWgmmaKernel(const __grid_constant__ ConvParams p,
-                          const __grid_constant__ CUtensorMap map) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  extern __shared__ uint8_t raw[];
+__device__ __forceinline__ void RunMaskedConv(const ConvParams& p, const RowList& list,
+                                              const CUtensorMap& map, uint8_t* raw) {
   const uint32_t skew = (1024 - ptx::SharedAddress(raw) % 1024) % 1024;
   auto& shared = *reinterpret_cast<typename C::Shared*>(raw + skew);
   constexpr bool kClustered = C::kCluster * C::kSplitK > 1;
@@ -182,9 +203,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     shared.ring.Init();
   }
   shared.rows.FillOffsets(p, threadIdx.x, C::kThreads);
+  shared.zeros.ClearStrip(threadIdx.x, C::kThreads);
   const int rank = kClustered ? ptx::ClusterRank() : 0;
-  const PixelRows rows(p);
-  const typename C::Schedule schedule(p, rows.rows(), rank);
+  const PixelRows rows(p, list);
+  const typename C::Schedule schedule(p, rows.rows(), (p.out_c + C::kTileN - 1) / C::kTileN, rank);
   __syncthreads();
   if constexpr (kClustered) ptx::ClusterSync();
   if (threadIdx.x / 128 < C::kConsumers) {
@@ -195,45 +217,16 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     Produce<C>(p, &map, shared, rows, schedule, rank);
   }
   if constexpr (kClustered) ptx::ClusterSync();  // peers may still arrive here or read our part
-#endif
 }
 
 template <typename C>
-cudaLaunchConfig_t DescribeLaunch(int clusters, cudaStream_t stream,
-                                  cudaLaunchAttribute* attribute) {
-  constexpr unsigned kCtas = C::kCluster * C::kSplitK;
-  attribute->id = cudaLaunchAttributeClusterDimension;
-  attribute->val.clusterDim = {kCtas, 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(clusters * kCtas);
-  config.blockDim = dim3(C::kThreads);
-  config.dynamicSmemBytes = C::kSharedBytes;
-  config.stream = stream;
-  config.attrs = attribute;
-  config.numAttrs = 1;
-  return config;
-}
-
-template <typename T, int TileM, int TileN, int Stages, int Cluster, int SplitK, int StreamK>
-cudaError_t MaskedConvVariant<T, TileM, TileN, Stages, Cluster, SplitK, StreamK>::Prepare(
-    int* clusters) {
-  using C = MaskedConvConfig<T, TileM, TileN, Stages, Cluster, SplitK, StreamK>;
-  const auto kernel = MaskedConvWgmmaKernel<C>;
-  const cudaError_t status =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes);
-  if (status != cudaSuccess) return status;
-  cudaLaunchAttribute attribute;
-  const cudaLaunchConfig_t config = DescribeLaunch<C>(1, nullptr, &attribute);
-  return cudaOccupancyMaxActiveClusters(clusters, kernel, &config);
-}
-
-template <typename T, int TileM, int TileN, int Stages, int Cluster, int SplitK, int StreamK>
-cudaError_t MaskedConvVariant<T, TileM, TileN, Stages, Cluster, SplitK, StreamK>::Launch(
-    const ConvParams& p, const CUtensorMap& weights, int clusters, cudaStream_t stream) {
-  using C = MaskedConvConfig<T, TileM, TileN, Stages, Cluster, SplitK, StreamK>;
-  cudaLaunchAttribute attribute;
-  const cudaLaunchConfig_t config = DescribeLaunch<C>(clusters, stream, &attribute);
-  return cudaLaunchKernelEx(&config, MaskedConvWgmmaKernel<C>, p, weights);
+__global__ void __launch_bounds__(C::kThreads, 1)
+    MaskedConvWgmmaKernel(const __grid_constant__ ConvParams p,
+                          const __grid_constant__ CUtensorMap map) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ uint8_t raw[];
+  RunMaskedConv<C>(p, p.list, map, raw);
+#endif
 }
 
 }  // namespace jaxsparse

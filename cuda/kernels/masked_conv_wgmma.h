@@ -30,8 +30,9 @@ int64_t MaskedConvWgmmaScratchBytes(const ConvGeometry& geometry, DType in_type,
 // Once per device, before the first launch and outside any capture: loads every variant.
 cudaError_t PrepareMaskedConvWgmma();
 
-// Writes every active pixel of the first min(count, capacity) tiles; touches nothing else of `out`.
-// One launch, one more for float32 and one more for stream_k. Device work only: no allocation, no
+// Writes every active pixel of the first min(count, capacity) tiles and, with args.zero_fill, zeros
+// to the others; touches nothing else of `out`. One launch, one more for float32, one more for
+// stream_k, and one more for zeros where the list may overflow. Device work only: no allocation, no
 // synchronisation.
 cudaError_t LaunchMaskedConvWgmma(const MaskedConvArgs& args, int variant_row, cudaStream_t stream);
 

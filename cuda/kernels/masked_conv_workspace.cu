@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "cuda/kernels/masked_conv_launch.h"
+
 namespace jaxsparse {
 namespace {
 
@@ -49,6 +51,11 @@ cudaError_t LaunchTransposeWeights(const float* in, float* out, int k, int o, cu
 cudaError_t LaunchClearFlags(uint32_t* flags, int count, cudaStream_t stream) {
   ClearFlagsKernel<<<1, 512, 0, stream>>>(flags, count);
   return cudaGetLastError();
+}
+
+cudaError_t PrepareConvWorkspace() {
+  const cudaError_t status = PrepareKernel(&TransposeWeightsKernel, 0);
+  return status == cudaSuccess ? PrepareKernel(&ClearFlagsKernel, 0) : status;
 }
 
 }  // namespace jaxsparse

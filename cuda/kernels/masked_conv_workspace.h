@@ -14,4 +14,7 @@ cudaError_t LaunchTransposeWeights(const float* in, float* out, int k, int o, cu
 // flags[0, count) = 0.
 cudaError_t LaunchClearFlags(uint32_t* flags, int count, cudaStream_t stream);
 
+// Loads both kernels onto the current device.
+cudaError_t PrepareConvWorkspace();
+
 }  // namespace jaxsparse

@@ -11,6 +11,15 @@ inline constexpr int kStepUnits =
     8;  // units of K in one pipeline stage: 128 bytes, the swizzle's width
 inline constexpr int kMaxTaps = 64;  // taps whose validity a row keeps as bits
 
+// Where the rows of the matrix product come from: a list of tiles, or, without one, every tile in
+// turn.
+struct RowList {
+  const int32_t* ids;    // nullptr: entry i is tile i
+  const int32_t* count;  // nullptr: capacity
+  int capacity, tile_h, tile_w;
+  bool grid_aligned;
+};
+
 struct ConvParams {
   int batch, in_h, in_w, out_h, out_w, out_c;
   int kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
@@ -18,11 +27,9 @@ struct ConvParams {
   int pixel_units;  // of one input pixel: channels * bytes / 16
   int k_steps;      // ceil(taps * pixel_units / kStepUnits)
   bool taps_first;  // K runs over the taps of 128 bytes of channels, then over the channels
-  int n_tiles;      // ceil(out_c / tile_n)
-  int capacity, tile_h, tile_w;
-  bool grid_aligned, out_f32;
-  const int32_t* ids;
-  const int32_t* count;
+  bool out_f32;
+  bool zero_fill;  // pixels whose bit is unset become 0
+  RowList list;
   const uint32_t* words;
   const uint32_t* x_words;  // nullptr: every input pixel counts
   const void* x;

@@ -21,11 +21,13 @@ inline constexpr int kGatherThreads = 128;
 inline constexpr int kGatherBarrier = 1;
 inline constexpr int kRowBytes = kStepUnits * kUnitBytes;
 
-// The rows of the current tile, as the gathering threads share them.
+// The rows of a tile and of the next one, as the gathering threads share them.
 template <int TileM>
 struct RowTable {
-  uint32_t base[TileM];
-  uint32_t taps[2][TileM];
+  struct {
+    uint32_t base[TileM];
+    uint32_t taps[2][TileM];
+  } tile[2];
   uint32_t offset[kMaxTaps];  // TapOffset of every tap
 
   __device__ void FillOffsets(const ConvParams& p, int thread, int threads) {
@@ -47,19 +49,33 @@ class GatherLoad {
     target_ = first_row_ * kRowBytes + ((lane_unit_ ^ (first_row_ % 8)) * kUnitBytes);
   }
 
-  // Looks up the rows of M tile `tile`, leaves their flat output pixels (-1: none) in `pixels`, and
-  // goes to K step `step`.
-  __device__ void Begin(const PixelRows& rows, int tile, int step, int32_t* pixels) {
-    ptx::NamedBarrier(kGatherBarrier, kGatherThreads);
-    for (int r = thread_; r < TileM; r += kGatherThreads) {
-      const OutputPixel pixel = rows.Find(tile * TileM + r);
-      const TapWindow window = FindTapWindow(p_, pixel);
-      pixels[r] = pixel.active ? rows.Flat(pixel) : -1;
-      table_.base[r] = window.base;
-      table_.taps[0][r] = static_cast<uint32_t>(window.taps);
-      table_.taps[1][r] = static_cast<uint32_t>(window.taps >> 32);
+  // Announces M tile `tile`, which Begin will go to: its rows are looked up while the steps of the
+  // current one are copied, and their flat output pixels (-1: none) left in `pixels`.
+  __device__ void Announce(int tile, int32_t* pixels) {
+    first_ = tile * TileM + thread_;
+    pixels_ = pixels;
+    found_ = 0;
+  }
+
+  // One step of the look-up; once a K step, so that what it loads has come when the next one needs
+  // it.
+  __device__ void LookUp(const PixelRows& rows) {
+    if (found_ == kLookUps) return;
+#pragma unroll
+    for (int i = 0; i < kLooked; ++i) {
+      const int row = first_ + i * kGatherThreads;
+      if (found_ == 0) listed_[i] = rows.List(row);
+      if (found_ == 1) placed_[i] = rows.Place(row, listed_[i]);
+      if (found_ == 2) Enter(rows, rows.Find(placed_[i]), thread_ + i * kGatherThreads);
     }
+    ++found_;
+  }
+
+  // Goes to K step `step` of the announced tile.
+  __device__ void Begin(const PixelRows& rows, int step) {
+    while (found_ < kLookUps) LookUp(rows);
     ptx::NamedBarrier(kGatherBarrier, kGatherThreads);
+    current_ ^= 1;
     if (p_.taps_first) {
       const int taps = p_.kernel_h * p_.kernel_w;
       tap_ = step % taps;
@@ -71,7 +87,8 @@ class GatherLoad {
     }
     word_ = -1;
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) base_[i] = table_.base[first_row_ + i * kRowStep];
+    for (int i = 0; i < kRows; ++i)
+      base_[i] = table_.tile[current_].base[first_row_ + i * kRowStep];
   }
 
   // Works out where this K step's copies read from, before there is room for them, and moves to the
@@ -116,14 +133,29 @@ class GatherLoad {
  private:
   static constexpr int kRowStep = kGatherThreads / kStepUnits;
   static constexpr int kRows = TileM / kRowStep;
+  static constexpr int kLooked = TileM / kGatherThreads;  // rows that a thread looks up
+  static constexpr int kLookUps = 3;
   static_assert(TileM % kRowStep == 0, "tile_m must be a multiple of 16");
+  static_assert(TileM % kGatherThreads == 0, "every thread looks up as many rows");
   static_assert(kRowStep % 8 == 0, "a thread's rows must share one place in the swizzle");
+
+  // Row `r` of the announced tile. Nobody reads its half of the table before they all meet in
+  // Begin.
+  __device__ void Enter(const PixelRows& rows, const OutputPixel& pixel, int r) {
+    const TapWindow window = FindTapWindow(p_, pixel);
+    pixels_[r] = pixel.active ? rows.Flat(pixel) : -1;
+    auto& tile = table_.tile[current_ ^ 1];
+    tile.base[r] = window.base;
+    tile.taps[0][r] = static_cast<uint32_t>(window.taps);
+    tile.taps[1][r] = static_cast<uint32_t>(window.taps >> 32);
+  }
 
   __device__ void ReadTapBits() {
     word_ = tap_ / 32;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      taps_[i] = word_ < kMaxTaps / 32 ? table_.taps[word_][first_row_ + i * kRowStep] : 0;
+      const int row = first_row_ + i * kRowStep;
+      taps_[i] = word_ < kMaxTaps / 32 ? table_.tile[current_].taps[word_][row] : 0;
     }
   }
 
@@ -131,6 +163,10 @@ class GatherLoad {
   RowTable<TileM>& table_;
   const char* x_;
   int thread_, lane_unit_, first_row_;
+  int first_ = 0, found_ = 0, current_ = 0;
+  int32_t* pixels_ = nullptr;
+  PixelRows::Listed listed_[kLooked];
+  PixelRows::Placed placed_[kLooked];
   uint32_t target_;
   int tap_ = 0, unit_ = 0, word_ = -1;
   uint32_t base_[kRows], taps_[kRows], at_[kRows], exists_ = 0;

@@ -25,8 +25,8 @@ class TileSchedule {
  public:
   static constexpr int kCtas = Cluster * SplitK;
 
-  __device__ TileSchedule(const ConvParams& p, int rows, int rank)
-      : n_tiles_(p.n_tiles),
+  __device__ TileSchedule(const ConvParams& p, int rows, int n_tiles, int rank)
+      : n_tiles_(n_tiles),
         k_steps_(p.k_steps),
         rank_(rank),
         worker_(static_cast<int>(blockIdx.x) / kCtas),
@@ -63,6 +63,12 @@ class TileSchedule {
       }
     }
     return false;
+  }
+
+  // The K steps of this worker's segments; a new schedule's only.
+  __device__ int64_t steps() const {
+    const int64_t tiles = max(whole_ - tile_ + workers_ - 1, 0) / workers_;
+    return tiles * k_steps_ / SplitK + stop_ - position_;
   }
 
   // Whether the `i`-th worker after this one holds a part of the streamed tile of `s`.

@@ -6,15 +6,16 @@
 
 namespace jaxsparse {
 
-template <typename T, int Blocks, int TileN>
+// `BlockBytes` lie between two 64-row blocks of A.
+template <typename T, int Blocks, int TileN, int BlockBytes = 64 * 128>
 class TileMma {
  public:
   static constexpr int kRows = 64 * Blocks;
 
-  // Starts the products of one stage: `a` is this warpgroup's rows, `b` the whole B tile.
-  // Asynchronous: see Retire.
-  __device__ void Multiply(uint32_t a, uint32_t b) {
-    const uint64_t da = ptx::TileDescriptor(a, 0);
+  // Starts the products of one stage: `a` is this warpgroup's rows, `b` the whole B tile. Groups of
+  // 8 rows of A are `a_stride` bytes apart. Asynchronous: see Retire.
+  __device__ void Multiply(uint32_t a, uint32_t b, uint32_t a_stride = ptx::kAtomBytes) {
+    const uint64_t da = ptx::TileDescriptor(a, 0, a_stride);
     const uint64_t db = ptx::TileDescriptor(b, kTransposed ? 64 * 128 : 0);
 #pragma unroll
     for (int i = 0; i < Blocks; ++i) ptx::MmaTouch(acc[i]);
@@ -23,7 +24,7 @@ class TileMma {
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
       for (int i = 0; i < Blocks; ++i) {
-        ptx::Mma<T, TileN>(acc[i], da + (i * 64 * 128 + k * 32) / 16, db + k * kStepB / 16,
+        ptx::Mma<T, TileN>(acc[i], da + (i * BlockBytes + k * 32) / 16, db + k * kStepB / 16,
                            accumulate_);
       }
       accumulate_ = 1;

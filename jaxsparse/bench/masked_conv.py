@@ -18,10 +18,12 @@ from jaxsparse.index import tile_index
 from jaxsparse.ops import masked_conv
 from jaxsparse.reference import masked_conv as reference
 from jaxsparse.select import config, default_tile
+from jaxsparse.select.config import SELECTIONS
 from jaxsparse.select.sites import watch
 from jaxsparse.testing import ConvCase, make_masks, masks_of_tile_density, tile_density
 
 OP = "masked_conv"
+MASK_SIDE = "ours, mask"
 DTYPES = ("float32", "highest", "bfloat16", "float16")
 MEGABYTE = 1e6
 
@@ -30,16 +32,16 @@ MEGABYTE = 1e6
 class Plan:
     """How to measure.
 
-    `selections` are ways of choosing to time ("static", "switch"); `variants` names single
-    variants, None all that take the problem. `densities` are of pixels, or of tiles with
-    `by="tile"`. `index_every`: build an index for so many calls, inside the timing; 0 builds them
-    before. `rotate_mb` of distinct inputs at least pass before one comes again, within `max_sets`
-    chains. `device` times the device too.
+    `selections` are ways of choosing to time, on an index of tiles; "ours, mask" stands beside
+    them: the op as it is, given the mask. `variants` names single variants, None all that take the
+    problem. `densities` are of pixels, or of tiles with `by="tile"`. `index_every`: build an index
+    for so many calls, inside the timing; 0 builds them before. `rotate_mb` of distinct inputs at
+    least pass before one comes again, within `max_sets` chains. `device` times the device too.
     """
 
     densities: tuple[float, ...] = (0.1, 0.3, 0.5, 0.75, 1.0)
     by: str = "pixel"
-    selections: tuple[str, ...] = ("static", "switch")
+    selections: tuple[str, ...] = SELECTIONS
     variants: tuple[str, ...] | None = None
     tile: tuple[int, int] | None = None
     index_every: int = 2
@@ -160,6 +162,10 @@ def make_sides(
         index = operands["indices"][i // every]
         return masked_conv(x, operands["kernel"], index, precision=precision, **case.options)
 
+    def from_mask(i: int, x: jax.Array, operands: Any) -> jax.Array:
+        mask = operands["masks"][i // every]
+        return masked_conv(x, operands["kernel"], mask, precision=precision, **case.options)
+
     def build(operands: Any) -> Any:
         if not plan.index_every:
             return operands
@@ -170,6 +176,8 @@ def make_sides(
     }
     if plan.torch and TorchConv.installed():
         makers["torch"] = lambda: TorchConv("torch", pool, case, dtype)
+    if plan.index_every and plan.selections:
+        makers[MASK_SIDE] = lambda: ChainSide(MASK_SIDE, pool, from_mask)
     named = {f"ours, {s}": {"selection": s} for s in plan.selections}
     takes = variants_for(case, dtype, pool)
     wanted = takes if plan.variants is None else plan.variants

@@ -1,10 +1,12 @@
 """Checks of an index's arguments: each names the argument, what came, and what is needed."""
 
 import math
-import operator
 from typing import Any
 
+import jax
 import numpy as np
+
+from jaxsparse.bits.integers import static_int
 
 ALIGNMENTS = ("grid", "component")
 
@@ -15,7 +17,8 @@ _MAX_IDS = 2**31 - 1
 
 def check_spatial_mask(mask: Any) -> tuple[int, int, int]:
     """The shape of a mask bool[B, H, W]."""
-    if not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
+    speaks = isinstance(mask, jax.ShapeDtypeStruct)
+    if speaks or not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
         raise TypeError(f"spatial_mask must be an array, not {type(mask).__name__}")
     if mask.dtype != np.bool_:
         raise TypeError(f"spatial_mask has dtype {mask.dtype}; it takes bool")
@@ -34,7 +37,7 @@ def check_align(align: Any) -> None:
 def check_tile(tile: Any) -> tuple[int, int]:
     """`tile` as a pair of positive ints."""
     try:
-        th, tw = (operator.index(n) for n in tile)
+        th, tw = (static_int(n) for n in tile)
     except (TypeError, ValueError):
         raise TypeError(
             f"tile={tile!r}; it takes a pair (height, width) of positive ints"
@@ -44,10 +47,17 @@ def check_tile(tile: Any) -> tuple[int, int]:
     return th, tw
 
 
+def check_single(name: str, index: Any) -> None:
+    """`index` is one TileIndex, not a stack of them from `vmap`."""
+    axes = tuple(getattr(index.count, "shape", ()))
+    if axes:
+        raise ValueError(f"{name} is a stack {axes} of TileIndex: take it apart with jax.vmap")
+
+
 def check_capacity(capacity: Any) -> int:
     """`capacity` as an int that int32 ids can count."""
     try:
-        capacity = operator.index(capacity)
+        capacity = static_int(capacity)
     except TypeError:
         raise TypeError(f"capacity={capacity!r}; it takes an int or None") from None
     if not 0 <= capacity <= _MAX_IDS:

@@ -13,10 +13,11 @@ from jaxtyping import Array, Bool, Float, Int32
 
 from jaxsparse.bits.pack import implementation_key, word_count
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
-from jaxsparse.index.checks import check_capacity, check_size, check_spatial_mask, check_tile
+from jaxsparse.index.checks import check_size, check_spatial_mask, check_tile
 from jaxsparse.index.mask_list import PORTFOLIO_SCRATCH
-from jaxsparse.index.types import TileIndex, max_tiles
+from jaxsparse.index.types import TileIndex, room_for
 from jaxsparse.reference.portfolio_index import portfolio_index as reference_portfolio
+from jaxsparse.select.costs import COLUMNS
 
 MAX_TILES = 8
 _SIDES = (1, 2, 4, 8, 16, 32)
@@ -47,7 +48,7 @@ class PortfolioSpec(NamedTuple):
 def portfolio_index(
     spatial_mask: Bool[Array, "B H W"],
     tiles: Sequence[tuple[int, int]],
-    costs: Float[Array, "v 3"],
+    costs: Float[Array, "v 3"] | Float[Array, "v 5"],
     *,
     capacities: Sequence[int | None] | None = None,
     implementation: Implementation = None,
@@ -57,10 +58,11 @@ def portfolio_index(
     Args:
         spatial_mask: bool[B, H, W], of an op's output.
         tiles: one to eight (height, width), each side 1, 2, 4, 8, 16 or 32.
-        costs: float32[v, 3], data: a row (a, b, t) a variant. Its cost is a + b * counts[t]; a
-            alone where t names none of the lists (-1: a variant that visits no list, dense). A
-            variant whose list overflows, or whose cost is NaN, costs infinity. The first of the
-            least wins.
+        costs: float32[v, 5] or [v, 3], data: a row (a, b, t, wave, per_wave) a variant. Its cost is
+            a + b*n + wave*ceil(n/per_wave) for n = counts[t], without the waves where per_wave is
+            below 1 or there are three columns; a alone where t names none of the lists (-1: a
+            variant that visits no list, dense). A variant whose list overflows, or whose cost is
+            NaN, costs infinity. The first of the least wins.
         capacities: room in each list; None makes room for all tiles.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
@@ -76,8 +78,13 @@ def portfolio_index(
     for tile in tiles:
         check_size(shape, tile, "grid")
     room = _check_capacities(capacities, shape, tiles)
-    if getattr(costs, "dtype", None) != np.float32 or costs.ndim != 2 or costs.shape[1] != 3:
-        raise ValueError("costs must be float32[v, 3], a row (a, b, list) for each variant")
+    if (
+        getattr(costs, "dtype", None) != np.float32
+        or costs.ndim != 2
+        or costs.shape[1] not in (3, len(COLUMNS))
+    ):
+        raise ValueError(f"costs must be float32[v, 5], rows of {', '.join(COLUMNS)}, or [v, 3]")
+    costs = jnp.pad(jnp.asarray(costs), ((0, 0), (0, len(COLUMNS) - costs.shape[1])))
     spec = PortfolioSpec(tiles, room, implementation_key(implementation))
     words, counts, overflow, choice, *ids = _list(jnp.asarray(spatial_mask), costs, spec)
     indices = tuple(
@@ -104,8 +111,7 @@ def _check_capacities(
     if len(given) != len(tiles):
         raise ValueError(f"capacities has {len(given)} entries; tiles has {len(tiles)}")
     return tuple(
-        max_tiles(shape, tile, "grid") if room is None else check_capacity(room)
-        for room, tile in zip(given, tiles, strict=True)
+        room_for(shape, tile, "grid", room) for room, tile in zip(given, tiles, strict=True)
     )
 
 
@@ -116,7 +122,7 @@ def _list(mask: jax.Array, costs: jax.Array, spec: PortfolioSpec) -> tuple[jax.A
 
 @functools.cache
 def _lister(spec: PortfolioSpec) -> Callable[..., tuple[jax.Array, ...]]:
-    """mask[L,B,H,W], costs[L,v,3] -> L portfolios. Its vmap rule folds the batch axis into L."""
+    """mask[L,B,H,W], costs[L,v,5] -> L portfolios. Its vmap rule folds the batch axis into L."""
 
     def run_here(mask: jax.Array, costs: jax.Array) -> tuple[jax.Array, ...]:
         return dispatch(

@@ -6,17 +6,18 @@ from jaxtyping import Array, Bool
 from jaxsparse.bits import pack_mask
 from jaxsparse.bits.pack import implementation_key
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.index.checks import (
     check_align,
-    check_capacity,
     check_size,
     check_spatial_mask,
     check_tile,
 )
 from jaxsparse.index.compact import ListSpec
 from jaxsparse.index.mask_list import list_mask
-from jaxsparse.index.types import TileIndex, max_tiles
+from jaxsparse.index.types import TileIndex, index_of_words, room_for
 from jaxsparse.select import default_tile
+from jaxsparse.select.explain import record
 
 
 def tile_index(
@@ -39,7 +40,8 @@ def tile_index(
         tile: (height, width) in pixels, any positive ints; (1, 1) lists single pixels; None lets
             the tuning table choose.
         capacity: room in the list; None makes room for the most tiles that a mask of this shape can
-            have. A smaller one saves memory; when it does not suffice, `overflow` is set.
+            have, and so does a larger one. A smaller one saves memory; when it does not suffice,
+            `overflow` is set.
         ordered: list in ascending order (per component: by the raster position of a tile's first
             pixel). Otherwise the order is whichever is fastest, and may differ from call to call.
         align: "grid", or "component": each 8-connected component has tiles of its own, from the
@@ -53,18 +55,33 @@ def tile_index(
         TypeError, ValueError: for a wrong rank, dtype, tile, capacity or alignment, for more tiles
             than int32 can count, and when a named implementation cannot run.
     """
+    index = build_index(spatial_mask, tile, capacity, ordered, align, implementation)
+    shapes = f"bool{list(index.shape)}, tile {index.tile[0]}x{index.tile[1]}"
+    record("tile_index", shapes, plan("tile_index", implementation, NAMES), None, index)
+    return index
+
+
+def build_index(
+    spatial_mask: Bool[Array, "B H W"],
+    tile: tuple[int, int] | None = None,
+    capacity: int | None = None,
+    ordered: bool = False,
+    align: str = "grid",
+    implementation: Implementation = None,
+) -> TileIndex:
+    """As `tile_index`, for an op that lists a mask itself: no call of its own for `js.explain`."""
     shape = check_spatial_mask(spatial_mask)
     check_align(align)
     tile = default_tile() if tile is None else check_tile(tile)
     check_size(shape, tile, align)
-    room = max_tiles(shape, tile, align) if capacity is None else check_capacity(capacity)
+    room = room_for(shape, tile, align, capacity)
     mask = jnp.asarray(spatial_mask)
     if align == "grid":
         key = implementation_key(implementation)
         spec = ListSpec(shape[2], tile, room, bool(ordered), align, key)
         words, ids, count, overflow = list_mask(mask, spec)
         return TileIndex(ids, count, overflow, words, tile, shape, room)
-    return TileIndex.from_words(
+    return index_of_words(
         pack_mask(mask, implementation=implementation),
         shape[2],
         tile,

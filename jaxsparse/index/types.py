@@ -12,9 +12,16 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int32, UInt32
 
 from jaxsparse.bits import unpack_mask
+from jaxsparse.bits.integers import static_int
 from jaxsparse.bits.pack import implementation_key, word_count
 from jaxsparse.ffi import Implementation
-from jaxsparse.index.checks import check_align, check_capacity, check_size, check_tile
+from jaxsparse.index.checks import (
+    check_align,
+    check_capacity,
+    check_single,
+    check_size,
+    check_tile,
+)
 from jaxsparse.index.compact import ListSpec, list_tiles
 from jaxsparse.mask.draw import draw_index
 
@@ -64,25 +71,29 @@ class TileIndex:
         align: str = "grid",
         implementation: Implementation = None,
     ) -> "TileIndex":
-        """The index of a packed mask uint32[B, H, ceil(width/32)]; the rest as in `tile_index`.
+        """The index of a packed mask uint32[B, H, ceil(width/32)], whose bits past the width are
+        ignored; the rest as in `tile_index`.
 
         Raises:
             TypeError, ValueError: for a wrong rank, dtype or option, naming it.
         """
         if getattr(words, "dtype", None) != np.uint32 or len(words.shape) != 3:
             raise TypeError(f"words must be uint32[B, H, ceil(width/32)], not {_describe(words)}")
+        try:
+            width = static_int(width)
+        except TypeError:
+            raise TypeError(f"width={width!r}; it takes an int") from None
         if width < 0 or words.shape[2] != word_count(width):
             raise ValueError(f"words has {words.shape[2]} words a row; width={width} does not fit")
-        shape = (words.shape[0], words.shape[1], int(width))
-        check_align(align)
-        tile = check_tile(tile)
-        check_size(shape, tile, align)
-        most = max_tiles(shape, tile, align)
-        capacity = most if capacity is None else check_capacity(capacity)
-        key = implementation_key(implementation)
-        spec = ListSpec(shape[2], tile, capacity, bool(ordered), align, key)
-        ids, count, overflow = list_tiles(words, spec)
-        return cls(ids, count, overflow, words, tile, shape, capacity, align)
+        return index_of_words(
+            _clear_past(words, width),
+            width,
+            tile,
+            capacity=capacity,
+            ordered=ordered,
+            align=align,
+            implementation=implementation,
+        )
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -110,6 +121,7 @@ class TileIndex:
         Raises:
             ValueError: with align="component", whose tiles are on no common grid: see `cover`.
         """
+        check_single("the index", self)
         if self.align != "grid":
             raise ValueError("tile_mask() needs align='grid'; with 'component' see cover()")
         slots = jnp.where(self.ids < 0, self.n_tiles, self.ids)
@@ -122,6 +134,7 @@ class TileIndex:
 
         Without overflow that is the mask itself.
         """
+        check_single("the index", self)
         mask = self.to_mask()
         if not self.may_overflow or mask.size == 0:
             return mask
@@ -134,6 +147,7 @@ class TileIndex:
     @jax.jit
     def density(self) -> Float[Array, ""]:
         """The share of active pixels, float32[]; 0 for a mask without pixels."""
+        check_single("the index", self)
         active = jax.lax.population_count(self.words).sum(dtype=jnp.float32)
         return active / max(math.prod(self.shape), 1)
 
@@ -157,6 +171,49 @@ class TileIndex:
             return head + ")"
         more = ", overflow" if bool(self.overflow) else ""
         return f"{head}, count={int(self.count)}{more})\n{draw_index(self)}"
+
+
+def index_of_words(
+    words: jax.Array,
+    width: int,
+    tile: tuple[int, int],
+    *,
+    capacity: int | None = None,
+    ordered: bool = False,
+    align: str = "grid",
+    implementation: Implementation = None,
+) -> TileIndex:
+    """`TileIndex.from_words` of words that `pack_mask` wrote: their bits past the width are zero.
+
+    Raises:
+        TypeError, ValueError: for a wrong option, naming it.
+    """
+    shape = (words.shape[0], words.shape[1], width)
+    check_align(align)
+    tile = check_tile(tile)
+    check_size(shape, tile, align)
+    room = room_for(shape, tile, align, capacity)
+    spec = ListSpec(width, tile, room, bool(ordered), align, implementation_key(implementation))
+    ids, count, overflow = list_tiles(words, spec)
+    return TileIndex(ids, count, overflow, words, tile, shape, room, align)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _clear_past(words: jax.Array, width: int) -> jax.Array:
+    """Words whose bits past `width` are zero."""
+    if width % 32 == 0:
+        return words
+    return words.at[..., -1].set(words[..., -1] & np.uint32((1 << width % 32) - 1))
+
+
+def room_for(shape: tuple[int, int, int], tile: tuple[int, int], align: str, capacity: Any) -> int:
+    """`capacity`, at most the tiles that a mask of this shape can have; these where it is None.
+
+    Raises:
+        TypeError, ValueError: for no int that int32 ids can count.
+    """
+    most = max_tiles(shape, tile, align)
+    return most if capacity is None else min(check_capacity(capacity), most)
 
 
 def max_tiles(shape: tuple[int, int, int], tile: tuple[int, int], align: str) -> int:

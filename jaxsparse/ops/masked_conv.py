@@ -10,22 +10,29 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxsparse.bits.pack import implementation_key
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import NAMES, plan
-from jaxsparse.index import TileIndex, tile_index
+from jaxsparse.index import TileIndex
+from jaxsparse.index.checks import check_single
+from jaxsparse.ops.bounded_conv import check_record, check_recorder, conv_known, record_channels
 from jaxsparse.ops.checks import (
+    as_array,
     canonical_precision,
     check_activation,
     check_float,
     check_match,
     check_offsets,
+    check_positive,
     check_rank,
+    result_dtype,
 )
 from jaxsparse.ops.geometry import Geometry, pair, resolve_padding
 from jaxsparse.ops.masked_conv_core import ConvParams, conv
-from jaxsparse.ops.masked_conv_run import describe
-from jaxsparse.select.config import settings
-from jaxsparse.select.explain import check_overflow, record
+from jaxsparse.ops.masked_conv_run import describe, index_of_mask
+from jaxsparse.recorder import Recorder
+from jaxsparse.select.explain import check_overflow
+from jaxsparse.select.explain import record as explain_call
 
 
 def masked_conv(
@@ -42,8 +49,10 @@ def masked_conv(
     base: Float[Array, "B Ho Wo O"] | None = None,
     precision: jax.lax.PrecisionLike = None,
     preferred_element_type: Any = None,
+    record: bool | int = False,
+    recorder: Recorder | None = None,
     implementation: Implementation = None,
-) -> Float[Array, "B Ho Wo O"]:
+) -> Any:
     """Convolution at the active pixels of the output only.
 
     `where(mask, activation(conv(x, kernel) + bias), base)`, with `base=None` meaning zeros.
@@ -68,11 +77,17 @@ def masked_conv(
         precision: as in jax.lax; "highest" multiplies float32 in float32, the default takes TF32 on
             a GPU.
         preferred_element_type: the result's dtype: x's dtype (default) or float32.
+        record: with activation="relu6", return the result's exact recorder, too: codes of all
+            channels of a pixel (True), or of so many at a time.
+        recorder: of x, as the layer before returned it. Pixels whose channels are all zero or all
+            at the bound are not read (they may hold NaN), and outputs that see no other pixel are
+            not multiplied. What a code stands for is a constant to derivatives.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:
         [B, Ho, Wo, O] of x's dtype or float32. When the index overflowed its capacity, the tiles it
-        could not list stay `base` (`TileIndex.overflow` says so, `js.checked()` raises).
+        could not list stay `base` (`TileIndex.overflow` says so, `js.checked()` raises). With
+        `record` a pair: that, and its `js.recorder.Recorder`.
 
     Raises:
         TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
@@ -80,19 +95,18 @@ def masked_conv(
     """
     check_rank("x", x, 4)
     check_rank("kernel", kernel, 4)
-    x, kernel = jnp.asarray(x), jnp.asarray(kernel)
+    x, kernel = as_array("x", x), as_array("kernel", kernel)
     check_float("x", x)
     if kernel.dtype != x.dtype:
         raise TypeError(f"kernel has dtype {kernel.dtype}, x has {x.dtype}: they must be equal")
     strides, dilation = pair(strides, "strides"), pair(dilation, "dilation")
+    groups = check_positive("groups", groups)
     check_match("groups", groups, x.shape[3], kernel.shape[2], kernel.shape[3])
     window = kernel.shape[0], kernel.shape[1]
     pads = resolve_padding(padding, x.shape[1:3], window, strides, dilation)
     geometry = Geometry(strides, pads, dilation, (1, 1), groups)
     shape = (x.shape[0], *geometry.out_size(x.shape[1:3], window))
-    out_dtype = np.dtype(preferred_element_type or x.dtype)
-    if out_dtype not in (x.dtype, np.dtype(np.float32)):
-        raise TypeError(f"preferred_element_type={out_dtype}: it takes {x.dtype} or float32")
+    out_dtype = result_dtype(preferred_element_type, x.dtype)
     check_activation(activation)
     if bias is not None:
         check_rank("bias", bias, 1)
@@ -100,55 +114,64 @@ def masked_conv(
             raise ValueError(
                 f"bias has shape {bias.shape}; kernel's outputs need {kernel.shape[3:]}"
             )
-        bias = jnp.asarray(bias)
+        bias = as_array("bias", bias)
         check_float("bias", bias)
         bias = bias.astype(jnp.float32)
     if base is not None:
         check_rank("base", base, 4)
-        base = jnp.asarray(base)
+        base = as_array("base", base)
         if base.shape != (*shape, kernel.shape[3]) or base.dtype != out_dtype:
             result = f"{out_dtype}{[*shape, kernel.shape[3]]}"
             raise ValueError(f"base is {base.dtype}{list(base.shape)}; the result is {result}")
     check_offsets("x", x.shape)
     check_offsets("the result", (*shape, kernel.shape[3]))
     plan("masked_conv", implementation, NAMES)
-    index = _index(active, shape, implementation)
     params = ConvParams(
         geometry,
         activation,
         canonical_precision(precision),
         out_dtype.name,
-        implementation
-        if implementation is None or isinstance(implementation, str)
-        else tuple(implementation),
+        implementation_key(implementation),
     )
+    index = _index(params, x, kernel, active, shape)
     check_overflow("masked_conv", index)
-    record(
+    explain_call(
         "masked_conv",
         f"{x.dtype.name}{list(x.shape)} * {list(kernel.shape)} -> {list(shape)}",
         plan("masked_conv", implementation, NAMES),
         lambda name: describe(params, name, x, kernel, index),
         index,
     )
-    return _run(params, *lift(x, kernel, bias, base, index))
+    segment = check_record(record, activation, kernel.shape[3])
+    if recorder is not None:
+        check_recorder(recorder, x.shape)
+    out = _run(params, *lift(x, kernel, bias, base, index, recorder))
+    return (out, record_channels(out, segment, params.implementation)) if segment else out
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _run(params: ConvParams, x: Any, kernel: Any, bias: Any, base: Any, index: TileIndex) -> Any:
+def _run(
+    params: ConvParams, x: Any, kernel: Any, bias: Any, base: Any, index: TileIndex, recorder: Any
+) -> Any:
+    if recorder is not None:
+        return conv_known(params, x, kernel, bias, base, index, recorder)
     return conv(params, x, kernel, bias, base, index, None)
 
 
-def _index(active: Any, shape: tuple[int, ...], implementation: Implementation) -> TileIndex:
+def _index(
+    params: ConvParams, x: Any, kernel: Any, active: Any, shape: tuple[int, ...]
+) -> TileIndex:
     """`active` as an index of a result with the spatial shape (B, Ho, Wo)."""
     if isinstance(active, TileIndex):
         if active.shape != shape:
             raise ValueError(
                 f"active is a TileIndex of a mask {active.shape}; the result has {shape}"
             )
+        check_single("active", active)
         return active
     check_rank("active", active, 3)
     if active.dtype != np.bool_:
         raise TypeError(f"active has dtype {active.dtype}; it takes a bool mask or a TileIndex")
     if active.shape != shape:
         raise ValueError(f"active has shape {active.shape}; the result's mask has {shape}")
-    return tile_index(active, ordered=settings().deterministic, implementation=implementation)
+    return index_of_mask(params, x, kernel, jnp.asarray(active))

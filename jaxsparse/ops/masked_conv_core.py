@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from jaxsparse.bits import pack_mask, unpack_mask
 from jaxsparse.index import TileIndex
+from jaxsparse.index.types import index_of_words
 from jaxsparse.mask.reach import reach
 from jaxsparse.ops import masked_conv_run
 from jaxsparse.ops.geometry import Geometry
@@ -111,7 +112,7 @@ def _input_grad(
     touched = touched_pixels(geo, cover, (kh, kw), x_shape[1:3])
     if x_words is not None:
         touched &= unpack_mask(x_words, x_shape[2])
-    target = TileIndex.from_words(pack_mask(touched), x_shape[2], (1, 1), ordered=p.deterministic)
+    target = index_of_words(pack_mask(touched), x_shape[2], (1, 1), ordered=p.deterministic)
     back = dataclasses.replace(
         p, geometry=geo.transposed(x_shape[1:3], (kh, kw), g.shape[1:3]), out_dtype=g.dtype.name
     )

@@ -12,6 +12,7 @@ from jaxsparse.bits import pack_mask
 from jaxsparse.ffi import ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
+from jaxsparse.index.types import index_of_words
 from jaxsparse.select.variants import Variant, table
 
 DTYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
@@ -86,7 +87,7 @@ def dkernel(
 def pixels_of(index: TileIndex, *, ordered: bool) -> TileIndex:
     """The covered pixels one by one: no pixel twice (components overlap), no product in vain."""
     words = pack_mask(index.cover()) if index.may_overflow else index.words
-    return TileIndex.from_words(words, index.shape[2], (1, 1), ordered=ordered)
+    return index_of_words(words, index.shape[2], (1, 1), ordered=ordered)
 
 
 def dkernel_family(p: Any, platform: str, x: Any, g: Any) -> int:
@@ -97,16 +98,26 @@ def dkernel_family(p: Any, platform: str, x: Any, g: Any) -> int:
     return int(x.shape[3] % vector == 0 and g.shape[3] % vector == 0 and x.shape[3] > 0)
 
 
-def variants(p: Any, platform: str, x: Any, kernel: Any) -> list[str]:
+def variants(
+    p: Any, platform: str, x: Any, kernel: Any, index: TileIndex, x_words: Any = None
+) -> list[str]:
     """The variants whose handler takes this problem."""
     return [
         n
         for n in table("masked_conv", platform)
-        if reason_against(p, platform, n, x, kernel) is None
+        if reason_against(p, platform, n, x, kernel, index, x_words) is None
     ]
 
 
-def reason_against(p: Any, platform: str, variant: str, x: Any, kernel: Any) -> str | None:
+def reason_against(
+    p: Any,
+    platform: str,
+    variant: str,
+    x: Any,
+    kernel: Any,
+    index: TileIndex,
+    x_words: Any = None,
+) -> str | None:
     """Why `variant` does not take this problem, or None. The handlers refuse by the same rules."""
     if platform == "cpu":
         return None
@@ -131,6 +142,24 @@ def reason_against(p: Any, platform: str, variant: str, x: Any, kernel: Any) -> 
         return f"K = {kh * kw * x.shape[3]} has fewer steps than split_k={row.fields['split_k']}"
     if x.shape[3] == 0 or x.shape[3] % vector or outputs % vector:
         return f"{x.shape[3]} and {outputs} channels: both must be multiples of {vector}"
+    return _reason_against_boxes(p, x, index, x_words) if row.fields.get("box") else None
+
+
+def _reason_against_boxes(p: Any, x: Any, index: TileIndex, x_words: Any) -> str | None:
+    """Why 8 x 8 blocks of pixels cannot be loaded as boxes, or None."""
+    channels = 128 // x.dtype.itemsize
+    if x_words is not None:
+        return "boxes: the input is masked"
+    if tuple(p.geometry.lhs_dilation) != (1, 1):
+        return f"boxes: lhs_dilation={p.geometry.lhs_dilation}: they take 1"
+    if any(side % 8 for side in index.tile):
+        return f"boxes: tile={index.tile}: its sides must be multiples of 8"
+    if x.shape[3] % channels:
+        return f"boxes: {x.shape[3]} channels: they take multiples of {channels}"
+    if max(p.geometry.strides) > 8:
+        return f"boxes: strides={p.geometry.strides}: they take up to 8"
+    if 0 in x.shape[1:3]:
+        return "boxes: the input is empty"
     return None
 
 

@@ -15,14 +15,19 @@ from jax.custom_batching import custom_vmap
 
 from jaxsparse.bits import pack_mask, unpack_mask
 from jaxsparse.ffi import Implementation, dispatch
+from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.index import TileIndex
+from jaxsparse.index.chosen import ChosenIndex, chosen_index
+from jaxsparse.index.tile_index import build_index
+from jaxsparse.index.types import index_of_words, max_tiles
+from jaxsparse.ops import masked_conv_device as device
 from jaxsparse.ops import masked_conv_native as native
 from jaxsparse.ops.batching import fold, loop_over, unfold
 from jaxsparse.ops.geometry import Geometry
 from jaxsparse.reference import masked_conv as reference
 from jaxsparse.select import Problem, choose
 from jaxsparse.select.config import settings
-from jaxsparse.select.select import select
+from jaxsparse.select.select import OnDevice, default_tile, home_platform, select
 from jaxsparse.select.variants import table
 
 
@@ -103,7 +108,7 @@ def fold_index(index: TileIndex, batched: Any, axis_size: int) -> TileIndex:
     else:
         words = jnp.broadcast_to(_cover_words(index), (axis_size, *index.words.shape))
     words = words.reshape(axis_size * b, h, words.shape[-1])
-    return TileIndex.from_words(words, w, index.tile, ordered=settings().deterministic)
+    return index_of_words(words, w, index.tile, ordered=settings().deterministic)
 
 
 def _cover_words(index: TileIndex) -> jax.Array:
@@ -116,11 +121,57 @@ def _on_device(p: ConvParams, platform: str, x, kernel, bias, base, index, x_wor
     args = (x, kernel, bias, base, index, x_words)
     branches = {
         name: functools.partial(native.forward, p, platform, name)
-        for name in native.variants(p, platform, x, kernel)
+        for name in native.variants(p, platform, x, kernel, index, x_words)
     }
     # The dense convolution sums as XLA does for this dtype: its result is rounded before the bias.
     branches["dense"] = functools.partial(_reference, p, sum_dtype=np.dtype(p.out_dtype))
-    return select(problem, branches, index.count)(*args)
+    offered = on_device(p, platform, x, kernel, index, x_words)
+    return select(problem, branches, index.count, offered)(*args)
+
+
+def on_device(
+    p: ConvParams, platform: str, x: Any, kernel: Any, index: TileIndex, x_words: Any = None
+) -> OnDevice:
+    """What the handler that chooses by itself offers for this call."""
+    problem = problem_of(p, x, kernel, index, platform)
+    costs = device.costs(p, platform, problem, x, kernel, index, x_words)
+    candidates = device.portfolio(platform, index, costs)
+    rates = f"the tuning table has no rates of {problem.op} in {problem.dtype} for"
+    return OnDevice(
+        candidates,
+        tuple(like.n_tiles for like in device.lists_of(index)),
+        costs,
+        lambda chosen: functools.partial(device.forward, p, platform, chosen),
+        "" if candidates else f"{rates} any variant that takes this problem",
+    )
+
+
+def index_of_mask(p: ConvParams, x: Any, kernel: Any, mask: jax.Array) -> TileIndex:
+    """The index of a mask for one call, with the choice in it where this platform's device makes
+    it.
+    """
+    tile, platform = default_tile(), home_platform()
+    shape = (mask.shape[0], mask.shape[1], mask.shape[2])
+    names = plan("masked_conv", p.implementation, NAMES)
+    if names.get(platform) == platform and {*tile} <= {1, 2, 4, 8, 16, 32}:
+        for tiles in ((tile, (8, 8)), (tile,)):
+            like = _no_index(shape, tiles)
+            takes = [*native.variants(p, platform, x, kernel, like), "dense"]
+            problem = problem_of(p, x, kernel, like, platform)
+            chosen = choose(problem, takes, on_device(p, platform, x, kernel, like)).candidates
+            if chosen and len(tiles) == 1 + max(0, *(c.list for c in chosen)):
+                return chosen_index(mask, tiles, chosen, implementation=p.implementation)
+    return build_index(mask, ordered=p.deterministic, implementation=p.implementation)
+
+
+def _no_index(shape: tuple[int, int, int], tiles: tuple[tuple[int, int], ...]) -> ChosenIndex:
+    """The static side of an index with room for every tile; it holds no arrays."""
+    nothing: Any = None
+    first, *others = (
+        ChosenIndex(nothing, nothing, nothing, nothing, tile, shape, max_tiles(shape, tile, "grid"))
+        for tile in tiles
+    )
+    return dataclasses.replace(first, others=tuple(others))
 
 
 def describe(p: ConvParams, name: str, x: Any, kernel: Any, index: TileIndex):
@@ -129,9 +180,12 @@ def describe(p: ConvParams, name: str, x: Any, kernel: Any, index: TileIndex):
     """
     if name == "reference":
         return None, {}
-    takes = native.variants(p, name, x, kernel)
-    choice = choose(problem_of(p, x, kernel, index, name), [*takes, "dense"])
-    against = {v: native.reason_against(p, name, v, x, kernel) for v in table("masked_conv", name)}
+    takes = [*native.variants(p, name, x, kernel, index), "dense"]
+    problem = problem_of(p, x, kernel, index, name)
+    choice = choose(problem, takes, on_device(p, name, x, kernel, index))
+    against = {
+        v: native.reason_against(p, name, v, x, kernel, index) for v in table("masked_conv", name)
+    }
     return choice, {v: why for v, why in against.items() if why}
 
 

@@ -7,10 +7,12 @@ import dataclasses
 from collections.abc import Iterator
 
 import jax
+import numpy as np
 
 from jaxsparse.select.table import TuningTable
+from jaxsparse.select.variants import Variant
 
-SELECTIONS = ("static", "switch")
+SELECTIONS = ("static", "device", "switch")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +46,7 @@ def override(**changes: object) -> Iterator[Settings]:
 def config(
     *,
     selection: str | None = None,
-    variant: str | None = None,
+    variant: str | Variant | None = None,
     deterministic: bool | None = None,
     tuning: TuningTable | None = None,
 ) -> Iterator[Settings]:
@@ -52,9 +54,11 @@ def config(
 
     Args:
         selection: how a variant is chosen: "static" at trace time from shape, dtype, device and the
-            tuning table; "switch" by `lax.switch` on the index's count, the dense operation among
-            the branches.
-        variant: the name of one variant (`js.variants(op)`); every op inside takes it and no other.
+            tuning table; "device" by the kernel itself, from the index's count; "switch" by
+            `lax.switch` on the index's count, the dense operation among the branches. None, the
+            default, is "device" on a GPU where an op offers it and the table's rates say that it
+            pays, else "static".
+        variant: one variant or its name (`js.variants(op)`); every op inside takes it and no other.
         deterministic: bitwise equal results from run to run (ordered indices, ordered sums).
         tuning: a table to choose from instead of the shipped one.
 
@@ -62,12 +66,19 @@ def config(
 
     Raises:
         ValueError: for a selection that does not exist.
-        TypeError: when `tuning` is not a TuningTable.
+        TypeError: when `tuning` is not a TuningTable, `variant` no variant or name, or
+            `deterministic` no bool.
     """
-    if selection is not None and selection not in SELECTIONS:
+    if selection is not None and (not isinstance(selection, str) or selection not in SELECTIONS):
         raise ValueError(f"selection={selection!r} is none of {', '.join(SELECTIONS)}")
     if tuning is not None and not isinstance(tuning, TuningTable):
         raise TypeError(f"tuning must be a TuningTable, not {type(tuning).__name__}")
+    variant = variant.name if isinstance(variant, Variant) else variant
+    if variant is not None and not isinstance(variant, str):
+        raise TypeError(f"variant must be a name or a Variant, not {type(variant).__name__}")
+    if deterministic is not None and not isinstance(deterministic, (bool, np.bool_)):
+        raise TypeError(f"deterministic must be a bool, not {type(deterministic).__name__}")
+    deterministic = None if deterministic is None else bool(deterministic)
     given = {
         "selection": selection,
         "variant": variant,
@@ -80,14 +91,15 @@ def config(
 
 @contextlib.contextmanager
 def checked() -> Iterator[None]:
-    """Turn data-dependent flags into errors: an overflowing index raises when its result is
-    computed.
+    """Turn data-dependent flags into errors: an overflowing index raises when an op uses it, group
+    sizes and row indices out of range raise in the op that they are given to.
 
     Each check costs a call back to the host, so this is for finding a fault, not for production.
 
     Raises:
-        jax.errors.JaxRuntimeError: from inside the `with` block, as soon as a flagged result is
-        waited for.
+        ValueError: from an op that is called eagerly, outside of jit.
+        jax.errors.JaxRuntimeError: from a jitted function, inside the `with` block, as soon as a
+            flagged result is waited for; its message holds that of the ValueError.
     """
     with override(checked=True):
         yield

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxsparse.ffi.platform import NAMES, reason_against
 from jaxsparse.select.config import override, settings
 from jaxsparse.select.select import Choice
 
@@ -16,6 +17,9 @@ from jaxsparse.select.select import Choice
 class Call:
     """One call of an op: what was chosen when it was traced, and what its index held each time it
     ran.
+
+    `n_tiles`, `counts` and `lists` count in `unit`s; `against` says why other variants and
+    implementations did not run.
     """
 
     op: str
@@ -26,29 +30,34 @@ class Call:
     n_tiles: int
     counts: list[int] = dataclasses.field(default_factory=list)
     overflows: int = 0
+    lists: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
+    unit: str = "tiles"
 
     def variant(self, count: int) -> str:
-        """The variant that ran on an index with `count` tiles."""
+        """The variant that ran on an index with `count` units."""
         if self.choice is None:
             return self.implementation
-        density = count / self.n_tiles if self.n_tiles else 0.0
-        fits = (r.variant for r in self.choice.rungs if density <= r.up_to)
-        return next(fits, self.choice.rungs[-1].variant)
+        others = next((rest for first, *rest in self.lists if first == count), ())
+        return self.choice.variant((count, *others), self.n_tiles)
 
     def __str__(self) -> str:
         why = self.choice.why if self.choice else "no variants"
         lines = [f"{self.op} {self.shapes}: implementation {self.implementation} ({why})"]
         for count in self.counts:
-            share = 100 * count / self.n_tiles if self.n_tiles else 0.0
-            skipped = max(self.n_tiles - count, 0)
-            tiles = f"{count} of {self.n_tiles} tiles ({share:.1f} %)"
-            lines.append(f"  ran {self.variant(count)}: {tiles}, skipped {skipped}")
+            lines.append(f"  ran {self.variant(count)}: {self._counted(count)}")
         if self.overflows:
             lines.append(
                 f"  overflow in {self.overflows} of {len(self.counts)} runs: raise capacity"
             )
         lines += [f"  not {name}: {reason}" for name, reason in self.against.items()]
         return "\n".join(lines)
+
+    def _counted(self, count: int) -> str:
+        if not self.n_tiles:
+            return f"no {self.unit}" if self.unit != "blocks" else "no mask: everything"
+        share = 100 * count / self.n_tiles
+        skipped = max(self.n_tiles - count, 0)
+        return f"{count} of {self.n_tiles} {self.unit} ({share:.1f} %), skipped {skipped}"
 
 
 @dataclasses.dataclass
@@ -75,8 +84,8 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
 
     Returns:
         An Explanation; print it. Each Call says which implementation and variant ran, how many
-        tiles were active and skipped, and why the other implementations and variants did not run.
-        Gradients are not listed.
+        tiles (rows, blocks: its `unit`) were active and skipped, and why the other implementations
+        and variants did not run. Gradients are not listed, nor an index that an op builds itself.
     """
     token = next(_tokens)
     _open[token] = []
@@ -93,28 +102,60 @@ def record(
     op: str,
     shapes: str,
     implementations: Mapping[str, str],
-    choose: Callable[[str], tuple[Choice | None, dict[str, str]]],
+    choose: Callable[[str], tuple[Choice | None, dict[str, str]]] | None,
     index: Any,
+    unit: str = "tiles",
 ) -> None:
     """Note a call, when `explain` is watching this trace.
 
     `implementations` is platform -> implementation; `choose(implementation)` gives its choice and
-    what speaks against others.
+    what speaks against other variants (None: the op has no variants). `index` has n_tiles, count
+    and overflow, in `unit`s (None: nothing is counted).
     """
     token = settings().explain
     if token is None or token not in _open:
         return
     platform = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
     name = implementations.get(platform, implementations.get("other", "reference"))
-    choice, against = choose(name)
-    call = Call(op, shapes, name, choice, against, index.n_tiles)
+    choice, against = choose(name) if choose else (None, {})
+    against = {**against, **_other_implementations(name, platform)}
+    n_tiles = 0 if index is None else index.n_tiles
+    call = Call(op, shapes, name, choice, against, n_tiles, unit=unit)
     _open[token].append(call)
+    if index is None:
+        return
 
-    def ran(count: np.ndarray, overflow: np.ndarray) -> None:
-        call.counts.append(int(count))
+    def ran(overflow: np.ndarray, *counts: np.ndarray) -> None:
+        call.counts.append(int(counts[0]))
+        call.lists.append(tuple(map(int, counts)))
         call.overflows += int(overflow)
 
-    jax.debug.callback(ran, index.count, index.overflow)
+    others = [other.count for other in getattr(index, "others", ())]
+    jax.debug.callback(ran, index.overflow, index.count, *others)
+
+
+def _other_implementations(name: str, platform: str) -> dict[str, str]:
+    """Why the implementations other than `name` did not run on `platform`."""
+    against = {}
+    for other in NAMES:
+        if other == name:
+            continue
+        why = reason_against(other, NAMES, device=True)
+        if why is None and other not in ("reference", platform):
+            why = f"JAX runs on {platform} here"
+        if why is None and NAMES.index(other) < NAMES.index(name):
+            why = f"implementation= asks for {name}"
+        against[other] = why or f"{name} comes first"
+    return against
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """What `record` counts of an op without an index: `count` int32[] of `n_tiles` units."""
+
+    n_tiles: int
+    count: jax.Array
+    overflow: Any = False
 
 
 def check_overflow(op: str, index: Any) -> None:

@@ -1,15 +1,16 @@
-"""One interface, two ways of choosing a variant: at trace time, or by `lax.switch` on the index's
-count.
+"""One interface, three ways of choosing a variant: at trace time, in the kernel, or by `lax.switch`
+on the index's count.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxsparse.select.config import settings
+from jaxsparse.select.costs import Candidate, cheapest, mean_cost
 from jaxsparse.select.sites import note
 from jaxsparse.select.table import Entry, Rung, TuningTable, table_for
 
@@ -63,16 +64,50 @@ def entry_for(problem: Problem) -> Entry | None:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What was chosen: the rungs of the ladder (one, when static), how, and why."""
+    """What was chosen: the rungs of the ladder (one, when static) or the candidates (when the
+    device chooses), how, and why.
+    """
 
     how: str
     rungs: tuple[Rung, ...]
     why: str
+    candidates: tuple[Candidate, ...] = ()
+
+    def variant(self, counts: Sequence[int], n_tiles: int) -> str:
+        """The variant that runs where list i has `counts[i]` tiles; `n_tiles` are all of list 0."""
+        if self.candidates:
+            return cheapest(self.candidates, *counts).name
+        density = counts[0] / n_tiles if n_tiles else 0.0
+        fits = (r.variant for r in self.rungs if density <= r.up_to)
+        return next(fits, self.rungs[-1].variant)
 
 
-def choose(problem: Problem, names: Collection[str]) -> Choice:
+@dataclasses.dataclass(frozen=True)
+class OnDevice:
+    """What an op offers where the device chooses.
+
+    Attributes:
+        candidates: of one call; empty where there are none.
+        tiles: of a full mask, list by list.
+        costs: what every measured variant would cost alone.
+        run: candidates -> function of the op's arrays; None where only the choice is asked for.
+        why_not: why there are no candidates.
+    """
+
+    candidates: tuple[Candidate, ...]
+    tiles: tuple[int, ...]
+    costs: Mapping[str, Candidate]
+    run: Callable[[tuple[Candidate, ...]], Callable[..., Any]] | None = None
+    why_not: str = ""
+
+
+#: Microseconds that choosing on the device costs over a direct call.
+CHOOSING = 0.5
+
+
+def choose(problem: Problem, names: Collection[str], device: OnDevice | None = None) -> Choice:
     """Choose among the variants `names` that take this problem, in order of preference where
-    nothing was measured.
+    nothing was measured; or leave it to the device, where `device` offers that.
 
     Raises:
         ValueError: when `js.config(variant=)` names another.
@@ -90,23 +125,67 @@ def choose(problem: Problem, names: Collection[str]) -> Choice:
     first = next(iter(names))
     if now.selection == "switch":
         rungs = tuple(r for r in (entry.ladder if entry else ()) if r.variant in names)
+        why = _why_switch(problem, entry, len(rungs))
         rungs = rungs or (Rung(1.0, first),)
         last = Rung(1.0, rungs[-1].variant)
-        return Choice("switch", (*rungs[:-1], last), "lax.switch on the density of the index")
+        return Choice("switch", (*rungs[:-1], last), why)
+    why = "first variant that takes this problem"
     if entry is not None and entry.static in names:
-        return Choice("static", (Rung(1.0, entry.static),), "tuning table")
-    return Choice("static", (Rung(1.0, first),), "first variant that takes this problem")
+        first, why = entry.static, "tuning table"
+    if device is not None and now.selection != "static":
+        against = _against_device(problem, first, device, demanded=now.selection == "device")
+        if not against:
+            how = "chosen by the kernel from the count"
+            return Choice("device", (), how, device.candidates)
+        why = f"{why}; not on the device: {against}"
+    elif now.selection == "device":
+        why = f"{why}; not on the device: {problem.op} offers no such choice"
+    return Choice("static", (Rung(1.0, first),), why)
+
+
+def _why_switch(problem: Problem, entry: Entry | None, rungs: int) -> str:
+    """What `explain` says of a ladder of `rungs`."""
+    if rungs > 1:
+        return "lax.switch on the density of the index"
+    if rungs == 1:
+        return "tuning table: one variant at every density"
+    if entry is not None:
+        return "no variant of the tuning table takes this problem: first variant that does"
+    device = device_kind(problem.platform) or problem.platform
+    return f"nothing measured for {device}: first variant; js.tune makes a table"
+
+
+def _against_device(problem: Problem, static: str, device: OnDevice, *, demanded: bool) -> str:
+    """What speaks against leaving the choice to the device, or ""."""
+    if not device.candidates:
+        return device.why_not
+    if demanded:
+        return ""
+    if problem.platform != "cuda":
+        return "js.config(selection=) does not ask for it"
+    if static in device.costs:
+        alone = mean_cost((device.costs[static],), *device.tiles)
+        together = mean_cost(device.candidates, *device.tiles) + CHOOSING
+        if together >= alone:
+            return f"{static} alone takes {alone:.1f} us on average, they {together:.1f}"
+    return ""
 
 
 def select(
-    problem: Problem, branches: Mapping[str, Callable[..., Any]], count: jax.Array
+    problem: Problem,
+    branches: Mapping[str, Callable[..., Any]],
+    count: jax.Array,
+    device: OnDevice | None = None,
 ) -> Callable[..., Any]:
     """A function of the op's arrays that runs one of `branches` (name -> function with equal result
-    types).
+    types), or what `device` offers.
 
-    `count` is the number of active tiles, on the device; only `selection="switch"` reads it.
+    `count` is the number of active tiles, on the device; only `selection="switch"` reads it here.
     """
-    rungs = choose(problem, branches).rungs
+    choice = choose(problem, branches, device)
+    if choice.candidates and device is not None and device.run is not None:
+        return _noted(problem, branches, device.run(choice.candidates))
+    rungs = choice.rungs
     if len(rungs) == 1:
         return _noted(problem, branches, branches[rungs[0].variant])
     edges = jnp.asarray([r.up_to * problem.n_tiles for r in rungs[:-1]], jnp.float32)

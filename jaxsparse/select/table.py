@@ -35,15 +35,37 @@ class Entry(msgspec.Struct, frozen=True):
         return hash((self.op, self.dtype, tuple(sorted(self.features.items())), self.ladder))
 
 
+class Rate(msgspec.Struct, frozen=True):
+    """What a variant costs, in microseconds: `start` a call, `step` a step of work and `tail` a
+    wave of it; the op says what its steps and waves are.
+    """
+
+    op: str
+    dtype: str
+    variant: str
+    start: float
+    step: float
+    tail: float
+
+
 class TuningTable(msgspec.Struct, frozen=True):
     """Entries for one device kind, with where they were measured. Hashable: it may be a jit key
     (`js.config(tuning=)`).
+
+    `rates` are what a choice on the device is made from, `processors` how many multiprocessors they
+    were measured on.
     """
 
     device: str
     measured: str
     entries: tuple[Entry, ...]
     tile: tuple[int, int] = (1, 1)
+    processors: int = 1
+    rates: tuple[Rate, ...] = ()
+
+    def rates_of(self, op: str, dtype: str) -> dict[str, Rate]:
+        """Variant -> rate, of `op` in this dtype; empty where nothing was measured."""
+        return {r.variant: r for r in self.rates if r.op == op and r.dtype == dtype}
 
     def nearest(self, op: str, dtype: str, features: dict[str, float]) -> Entry | None:
         """The entry of `op` whose features are nearest in log distance, same dtype first; None when

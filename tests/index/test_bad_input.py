@@ -28,6 +28,14 @@ MASK = jnp.ones((1, 8, 8), bool)
         ({"capacity": 1.5}, TypeError, "capacity=1.5"),
         ({"align": "pixel"}, ValueError, "align='pixel'; it takes 'grid' or 'component'"),
         ({"implementation": "metal"}, ValueError, "implementation"),
+        ({"implementation": 3}, TypeError, "implementation=3; it takes None"),
+        ({"tile": (True, 4)}, TypeError, r"tile=\(True, 4\)"),
+        ({"capacity": True}, TypeError, "capacity=True"),
+        (
+            {"spatial_mask": jax.ShapeDtypeStruct((1, 8, 8), bool)},
+            TypeError,
+            "spatial_mask must be an array, not ShapeDtypeStruct",
+        ),
     ],
 )
 def test_tile_index(change, error, match):
@@ -51,3 +59,19 @@ def test_from_words():
         js.TileIndex.from_words(MASK, 8, (4, 4))
     with pytest.raises(ValueError, match="width=40"):
         js.TileIndex.from_words(words, 40, (4, 4))
+    with pytest.raises(TypeError, match="width='8'; it takes an int"):
+        js.TileIndex.from_words(words, "8", (4, 4))
+
+
+def test_bits_past_the_width_do_not_count():
+    full = jnp.full((1, 8, 2), 2**32 - 1, jnp.uint32)
+    index = js.TileIndex.from_words(full, 40, (4, 4))
+    assert float(index.density()) == 1.0
+    assert bool((index.words == js.pack_mask(jnp.ones((1, 8, 40), bool))).all())
+
+
+@pytest.mark.parametrize("align", ["grid", "component"])
+def test_a_list_is_no_longer_than_its_mask_can_fill(align):
+    index = js.tile_index(MASK, (4, 4), capacity=10**8, align=align)
+    assert index.capacity == index.ids.shape[0] == (4 if align == "grid" else 64)
+    assert not index.may_overflow

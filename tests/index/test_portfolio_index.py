@@ -23,9 +23,11 @@ def oracle(mask, tile):
 
 def cheapest(costs, counts, capacities):
     found = []
-    for a, b, t in costs:
+    for a, b, t, *waves in costs:
         listed = float(t).is_integer() and 0 <= t < len(counts)
         cost = a + b * counts[int(t)] if listed else a
+        if listed and waves and waves[1] >= 1:
+            cost += waves[0] * -(-counts[int(t)] // int(waves[1]))
         over = listed and counts[int(t)] > capacities[int(t)]
         found.append(np.inf if over or np.isnan(cost) else cost)
     return int(np.argmin(found)) if found else 0
@@ -75,6 +77,8 @@ def test_any_shape(implementation, shape, tiles, fill, room, seed):
             rng.integers(0, 3000, variants),
             rng.integers(0, 40, variants) * 0.25,
             rng.integers(-1, len(tiles) + 1, variants),
+            rng.integers(0, 300, variants),
+            rng.integers(0, 50, variants),
         ],
         1,
     ).astype(np.float32)
@@ -92,6 +96,14 @@ def test_a_variant_whose_list_overflows_never_wins(implementation):
     costs = np.array([[0.0, 0.0, 0.0], [np.nan, 0.0, -1.0], [7.0, 1.0, 1.0]], np.float32)
     out = check(mask, ((1, 1), (8, 8)), costs, implementation, capacities=[100, None])
     assert int(out.choice) == 2
+
+
+@pytest.mark.parametrize("per_wave", [2.0**31, 2.0**32, 1e30, np.inf])
+def test_a_wave_longer_than_any_list_is_one(implementation, per_wave):
+    mask = np.ones((1, 8, 8), bool)
+    costs = np.array([[0.0, 0.0, 0.0, 5.0, per_wave], [4.0, 0.0, -1.0, 0.0, 0.0]], np.float32)
+    out = portfolio_index(mask, ((1, 1),), costs, implementation=implementation)
+    assert int(out.choice) == 1
 
 
 def test_vmap_folds_masks_and_costs(implementation):

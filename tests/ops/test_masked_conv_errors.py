@@ -42,7 +42,47 @@ CASES = {
     "precision": ({"precision": "enormous"}, ValueError, "precision='enormous'"),
     "result dtype": ({"preferred_element_type": jnp.float16}, TypeError, "preferred_element_type"),
     "implementation": ({"implementation": "tpu"}, ValueError, "'tpu' is none of"),
+    "implementation type": ({"implementation": 3}, TypeError, "implementation=3; it takes"),
+    "implementation zero": ({"implementation": 0}, TypeError, "implementation=0; it takes"),
+    "result word": ({"preferred_element_type": "foo"}, TypeError, "preferred_element_type='foo'"),
+    "result number": ({"preferred_element_type": 3}, TypeError, r"(?m)=3; it takes float32$"),
+    "stride fraction": ({"strides": 1.5}, TypeError, "strides takes an int or two ints, not 1.5"),
+    "stride none": ({"strides": None}, TypeError, "strides takes"),
+    "stride bool": ({"strides": True}, TypeError, "strides takes"),
+    "dilation none": ({"dilation": None}, TypeError, "dilation takes"),
+    "padding none": ({"padding": None}, TypeError, "padding takes"),
+    "padding fraction": ({"padding": 1.0}, TypeError, "padding takes"),
+    "padding part": ({"padding": ((1.9, 1), (1, 1))}, TypeError, "padding takes"),
+    "padding words": ({"padding": ("11", "11")}, TypeError, "padding takes"),
+    "groups bool": ({"groups": True}, TypeError, "groups=True"),
+    "groups fraction": ({"groups": 1.0}, TypeError, "groups=1.0"),
+    "activation function": ({"activation": jax.nn.relu}, TypeError, "activation must be a name"),
+    "window": ({"kernel": KERNEL[:0]}, ValueError, "kernel has shape .* window"),
+    "active type": (
+        {"active": jax.ShapeDtypeStruct(MASK.shape, bool)},
+        TypeError,
+        "active must be an array, not ShapeDtypeStruct",
+    ),
+    "x dtype": ({"x": np.full(X.shape, None)}, TypeError, "x has dtype object"),
+    "base dtype unknown": ({"base": np.full((2, 6, 7, 8), "a")}, TypeError, "base has dtype <U1"),
+    "bias rank": ({"bias": jnp.ones((8, 1))}, ValueError, r"(?m)it needs 1 axis$"),
 }
+
+ALIKE = [
+    {"strides": np.int64(1)},
+    {"strides": jnp.int32(1)},
+    {"strides": (np.int64(1), np.int64(1))},
+    {"strides": np.array([1, 1])},
+    {"dilation": np.int8(1)},
+    {"padding": np.int64(1)},
+    {"padding": np.array([[1, 1], [1, 1]])},
+    {"groups": np.int64(1)},
+]
+
+
+@pytest.mark.parametrize("changed", ALIKE, ids=str)
+def test_every_integer_is_one(changed):
+    np.testing.assert_array_equal(call(**changed), call())
 
 
 def call(**changed):
@@ -72,6 +112,15 @@ def test_named_implementation_that_cannot_run_says_why():
 def test_index_of_another_shape():
     with pytest.raises(ValueError, match="active is a TileIndex of a mask"):
         call(active=js.tile_index(MASK[:, :4]))
+
+
+def test_stack_of_indices_is_named():
+    stack = jax.vmap(lambda mask: js.tile_index(mask, (2, 2)))(MASK[None])
+    with pytest.raises(ValueError, match=r"active is a stack \(1,\) of TileIndex"):
+        call(active=stack)
+    for method in (stack.tile_mask, stack.cover, stack.density):
+        with pytest.raises(ValueError, match="is a stack"):
+            method()
 
 
 def test_offsets_past_int32():

@@ -1,0 +1,271 @@
+// Masked convolution on Hopper's tensor cores, blocks of 8 x 8 output pixels: TMA boxes -> dense
+// wgmma tile -> scatter-store, over a device-side list of tiles whose sides are multiples of 8.
+//
+// Floor:    as masked_conv_wgmma.cuh; rows are 64 a block that has an active pixel.
+// Tile:     tile_m / 64 blocks x tile_n output channels, K in steps of 128 bytes.
+// Pipeline: two rings of boxes, one a multiplying warpgroup, each filled by its own warp, and a
+//           ring of weights for both. A box is read by every tap that it serves. Weights that fit
+//           into their ring (64 channels, 3x3) are loaded once a CTA; then the warpgroups drift
+//           apart, and one stores while the other multiplies.
+// Predicted: 3x3 reads 1.6 input pixels an output pixel where the gather reads 9; a step of
+//           128x256x64 brings 34 KB instead of 48 into shared memory. A step of 256x64x64 reads 64
+//           KB of shared memory in 512 tensor-core cycles: its limit is shared memory's width.
+// Measured (H200, 3x3, bf16, full mask): 753 TFLOP/s at 256 -> 256 channels (8x128x128; 95 % of
+//           the floor), 594 at 128 (256x256), 417 at 64 (64x56x56) where the gather has 715, 422
+//           and 230. With 64 channels that is half of the floor of operations; a warp for each
+//           warpgroup's boxes gave 5 to 10 %, and no profile says yet what is next.
+// Grid:     persistent, one CTA a multiprocessor.
+#pragma once
+
+#include "cuda/kernels/masked_conv_wgmma.cuh"
+#include "cuda/tile/box_load.cuh"
+
+namespace jaxsparse {
+
+template <typename Element, int M, int N, int StageCount, int StreamFlag>
+struct BoxConvConfig {
+  using T = Element;
+  static constexpr int kTileM = M, kTileN = N, kStages = StageCount;
+  static constexpr int kCluster = 1, kSplitK = 1;
+  static constexpr bool kStreamK = StreamFlag != 0;
+  static constexpr int kConsumers = 2;
+  static constexpr int kBlocks = kTileM / kBlockRows / kConsumers;  // of each
+  static constexpr int kThreads = kConvThreads;
+  static constexpr bool kBox = true;
+  static constexpr int kMultiplyRegisters = 224, kLoadRegisters = 56;
+  static constexpr int kBoxes = 2;       // boxes of a block under way
+  static constexpr int kPixelSlots = 4;  // tiles whose pixels are looked up
+
+  using BoxRing = Pipeline<kBoxes, kBlocks - 1, 4, 1>;
+  using WeightRing = Pipeline<kStages, 0, 4 * kConsumers, 1>;
+  using PixelRing = Pipeline<kPixelSlots, 32 - 1, 4 * kConsumers, 1>;
+  using Weights = WeightLoad<T, kTileN, 1>;
+  using Mma = TileMma<T, kBlocks, kTileN, kBoxBytes>;
+  using Schedule = TileSchedule<kTileM, 1, 1, kStreamK>;
+  using Partial = PartialTile<kBlocks, kTileN>;
+
+  struct alignas(1024) Shared {
+    uint8_t boxes[kConsumers][kBoxes][kBlocks][kBoxBytes];
+    uint8_t b[kStages][Weights::kBytes];
+    BoxRing box_ring[kConsumers];
+    WeightRing weight_ring;
+    PixelRing pixel_ring;
+    alignas(16) int32_t pixels[kPixelSlots][kTileM];
+    UnsetFill::Shared zeros;
+  };
+  static constexpr int kSharedBytes = sizeof(Shared) + 1024;  // room to align
+  static_assert(kSharedBytes <= 227 * 1024, "the stages do not fit in shared memory");
+};
+
+// What a CTA works on; the members are parameters of the kernel.
+struct BoxConv {
+  const ConvParams& p;
+  const BoxPlan& plan;
+  const CUtensorMap &weights, &image;
+  BlockRows rows;
+
+  __device__ int taps() const { return p.kernel_h * p.kernel_w; }
+};
+
+// Whether the weights stay where they were loaded first.
+template <typename C>
+__device__ __forceinline__ bool WeightsStay(const ConvParams& p) {
+  return p.k_steps <= C::kStages && p.out_c <= C::kTileN;
+}
+
+// Lanes of one warp: the boxes of a multiplying warpgroup, one lane a block.
+template <typename C>
+__device__ __forceinline__ void LoadBoxes(const BoxConv& conv, typename C::Shared& shared,
+                                          typename C::Schedule schedule, int group) {
+  const int block = threadIdx.x % 32;
+  if (block >= C::kBlocks) return;
+  BoxLoad load(conv.p, conv.plan, &conv.image, 128 / DTypeTraits<typename C::T>::kBytes);
+  RingPosition<C::kBoxes> at;
+  Segment s;
+  while (schedule.Next(&s)) {
+    load.Begin(conv.rows, (s.m_tile * C::kConsumers + group) * C::kBlocks + block);
+    int slab = s.begin / conv.taps(), place = s.begin - slab * conv.taps();
+    for (int step = s.begin; step < s.end; ++step) {
+      const BoxStep& plan = conv.plan.steps[place];
+      if (step == s.begin || plan.opens) {
+        shared.box_ring[group].WaitEmpty(at);
+        load.Load(ptx::SharedAddress(shared.boxes[group][at.stage][block]), plan, slab,
+                  shared.box_ring[group].Full(at.stage));
+        at.Advance();
+      }
+      if (++place == conv.taps()) place = 0, ++slab;
+    }
+  }
+}
+
+// One thread: the weights of every step.
+template <typename C>
+__device__ __forceinline__ void LoadWeights(const BoxConv& conv, typename C::Shared& shared,
+                                            typename C::Schedule schedule) {
+  constexpr int kElements = 128 / DTypeTraits<typename C::T>::kBytes;
+  const typename C::Weights weights(&conv.weights, 0);
+  const bool stay = WeightsStay<C>(conv.p);
+  const int channels = conv.p.pixel_units / kStepUnits * kElements;
+  RingPosition<C::kStages> at;
+  Segment s;
+  while (schedule.Next(&s)) {
+    if (stay) s.begin = 0, s.end = conv.p.k_steps;
+    int slab = s.begin / conv.taps(), place = s.begin - slab * conv.taps();
+    for (int step = s.begin; step < s.end; ++step) {
+      const uint32_t full = shared.weight_ring.Full(at.stage);
+      shared.weight_ring.WaitEmpty(at);
+      ptx::BarrierArriveExpect(full, C::Weights::kBytes);
+      weights.template Load<1>(ptx::SharedAddress(shared.b[at.stage]), s.n_tile * C::kTileN,
+                               conv.plan.steps[place].tap * channels + slab * kElements, full, 0);
+      at.Advance();
+      if (++place == conv.taps()) place = 0, ++slab;
+    }
+    if (!stay) continue;
+    // Also the steps that no segment of this CTA takes must land before it ends.
+    for (int i = 0; i < s.end; ++i) ptx::BarrierWait(shared.weight_ring.Full(i), 0);
+    return;
+  }
+}
+
+// One warp: where the rows of each tile are stored. A lane looks up lines of 8 pixels.
+template <typename C>
+__device__ __forceinline__ void LookUpPixels(const BoxConv& conv, typename C::Shared& shared,
+                                             typename C::Schedule schedule) {
+  constexpr int kLines = C::kTileM / kBlockSide;
+  RingPosition<C::kPixelSlots> at;
+  Segment s;
+  for (; schedule.Next(&s); at.Advance()) {
+    shared.pixel_ring.WaitEmpty(at);
+    for (int i = threadIdx.x % 32; i < kLines; i += 32) {
+      const BlockRows::Line line = conv.rows.Find(s.m_tile * kLines + i);
+      int32_t* pixels = shared.pixels[at.stage] + i * kBlockSide;
+#pragma unroll
+      for (int x = 0; x < kBlockSide; ++x) pixels[x] = line.bits >> x & 1 ? line.pixel + x : -1;
+    }
+    ptx::BarrierArrive(shared.pixel_ring.Full(at.stage));
+  }
+}
+
+// A multiplying warpgroup's view of the two rings of operands.
+template <typename C>
+struct BoxOperands {
+  const BoxConv& conv;
+  typename C::Shared& shared;
+  const int group;
+  const bool stay;
+  UnsetFill fill;
+  RingPosition<C::kBoxes> box = {};
+  RingPosition<C::kStages> weight = {};
+
+  // One segment's steps through the tensor cores; the last operands are free when it returns.
+  __device__ void Multiply(typename C::Mma& mma, const Segment& s) {
+    int place = s.begin % conv.taps();
+    mma.Clear();
+    for (int step = s.begin; step < s.end; ++step) {
+      const BoxStep& plan = conv.plan.steps[place];
+      const bool opens = step > s.begin && plan.opens;
+      const int last_box = box.stage, last_weight = weight.stage;
+      if (step > s.begin) AdvanceWeight();
+      if (opens) box.Advance();
+      if (opens || step == s.begin) shared.box_ring[group].WaitFull(box);
+      if (stay) weight.stage = step;
+      shared.weight_ring.WaitFull(weight);
+      mma.Multiply(ptx::SharedAddress(shared.boxes[group][box.stage]) + plan.shift * kUnitBytes,
+                   ptx::SharedAddress(shared.b[weight.stage]), conv.plan.line_bytes);
+      fill.Step();
+      mma.template Retire<1>();
+      if (step > s.begin) ReleaseWeight(last_weight);
+      if (opens) shared.box_ring[group].Release(last_box, threadIdx.x % 32);
+      if (++place == conv.taps()) place = 0;
+    }
+    mma.template Retire<0>();
+    ReleaseWeight(weight.stage);
+    shared.box_ring[group].Release(box.stage, threadIdx.x % 32);
+    AdvanceWeight();
+    box.Advance();
+  }
+
+ private:
+  __device__ void AdvanceWeight() {
+    if (!stay) weight.Advance();
+  }
+  __device__ void ReleaseWeight(int stage) {
+    if (!stay) shared.weight_ring.Release(stage, threadIdx.x % 32);
+  }
+};
+
+template <typename C>
+__device__ __forceinline__ void MultiplyBoxes(const BoxConv& conv, typename C::Shared& shared,
+                                              typename C::Schedule schedule) {
+  BoxOperands<C> operands{conv, shared, static_cast<int>(threadIdx.x / 128), WeightsStay<C>(conv.p),
+                          UnsetFill(conv.p, shared.zeros, schedule.steps())};
+  const typename C::Partial partial(conv.p);
+  typename C::Mma mma;
+  RingPosition<C::kPixelSlots> at;
+  Segment s;
+  for (; schedule.Next(&s); at.Advance()) {
+    operands.Multiply(mma, s);
+    shared.pixel_ring.WaitFull(at);
+    if (C::kStreamK && s.begin > 0) {
+      partial.Put(mma.acc, blockIdx.x);
+    } else {
+      if (C::kStreamK && schedule.Unfinished(s)) {
+        for (int i = 1; schedule.Shares(s, i); ++i) {
+          partial.Add(mma.acc, blockIdx.x + i);
+        }
+      }
+      StoreTile<C>(conv.p, mma, s.n_tile * C::kTileN, shared.pixels[at.stage]);
+    }
+    __syncwarp();
+    shared.pixel_ring.Release(at.stage, threadIdx.x % 32);
+  }
+  operands.fill.Finish();
+}
+
+// A CTA's whole work as variant C: see RunMaskedConv.
+template <typename C>
+__device__ __forceinline__ void RunBoxConv(const ConvParams& p, const RowList& list,
+                                           const BoxPlan& plan, const CUtensorMap& weights,
+                                           const CUtensorMap& image, uint8_t* raw) {
+  const uint32_t skew = (1024 - ptx::SharedAddress(raw) % 1024) % 1024;
+  auto& shared = *reinterpret_cast<typename C::Shared*>(raw + skew);
+  if (threadIdx.x == 0) {
+    ptx::PrefetchTensorMap(&weights);
+    ptx::PrefetchTensorMap(&image);
+    for (auto& ring : shared.box_ring) ring.Init();
+    shared.weight_ring.Init();
+    shared.pixel_ring.Init();
+  }
+  shared.zeros.ClearStrip(threadIdx.x, C::kThreads);
+  const BoxConv conv{p, plan, weights, image, BlockRows(p, list)};
+  const typename C::Schedule schedule(p, conv.rows.rows(), (p.out_c + C::kTileN - 1) / C::kTileN,
+                                      0);
+  __syncthreads();
+  if (threadIdx.x / 128 < C::kConsumers) {
+    ptx::RaiseRegisters<C::kMultiplyRegisters>();
+    MultiplyBoxes<C>(conv, shared, schedule);
+  } else {
+    ptx::LowerRegisters<C::kLoadRegisters>();
+    const int warp = threadIdx.x / 32 - 4 * C::kConsumers;
+    if (warp < C::kConsumers) {
+      LoadBoxes<C>(conv, shared, schedule, warp);
+    } else if (warp == C::kConsumers) {
+      if (threadIdx.x % 32 == 0) LoadWeights<C>(conv, shared, schedule);
+    } else {
+      LookUpPixels<C>(conv, shared, schedule);
+    }
+  }
+}
+
+template <typename C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    MaskedConvBoxKernel(const __grid_constant__ ConvParams p, const __grid_constant__ BoxPlan plan,
+                        const __grid_constant__ CUtensorMap weights,
+                        const __grid_constant__ CUtensorMap image) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ uint8_t raw[];
+  RunBoxConv<C>(p, p.list, plan, weights, image, raw);
+#endif
+}
+
+}  // namespace jaxsparse

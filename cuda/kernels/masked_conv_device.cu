@@ -1,0 +1,196 @@
+// The launcher of the masked convolution that chooses on the device: checks every candidate, lays
+// out the workspace, one launch.
+#include "cuda/kernels/masked_conv_device.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "cuda/core/dtype.cuh"
+#include "cuda/kernels/masked_conv_device_params.h"
+#include "cuda/kernels/masked_conv_problem.h"
+#include "cuda/kernels/masked_conv_wgmma.h"
+#include "cuda/kernels/masked_conv_workspace.h"
+#include "cuda/kernels/zero_fill.h"
+#include "cuda/tile/partial_tile.cuh"
+
+namespace jaxsparse {
+namespace {
+
+constexpr int kTypes = 3;
+constexpr int64_t kFlagBytes = kMaxConvCtas * kConsumerWarps * sizeof(uint32_t);
+
+// One element type's kernel, in the order of DType.
+struct Kernel {
+  bool (*holds)(int), (*loads_boxes)(int);
+  cudaError_t (*prepare)(int*);
+  cudaError_t (*launch)(const DeviceParams&, const CUtensorMap&, const CUtensorMap&, int,
+                        cudaStream_t);
+};
+
+template <typename T>
+constexpr Kernel KernelOf() {
+  return {&MaskedConvDevice<T>::Holds, &MaskedConvDevice<T>::LoadsBoxes,
+          &MaskedConvDevice<T>::Prepare, &MaskedConvDevice<T>::Launch};
+}
+constexpr Kernel kKernels[kTypes] = {KernelOf<TF32>(), KernelOf<__nv_bfloat16>(),
+                                     KernelOf<__half>()};
+
+// What Prepare found out about each device.
+struct Device {
+  std::once_flag once;
+  cudaError_t status = cudaErrorNotReady;
+  int ctas[kTypes] = {};
+};
+Device devices[kMaxConvDevices];
+
+int RowOf(int variant) { return variant - static_cast<int>(kFirstTensorCoreRow); }
+
+bool Streams(const ConvGeometry& g, DType type, int variant) {
+  return MaskedConvWgmmaScratchBytes(g, type, RowOf(variant)) > ConvWeightBytes(g, type);
+}
+
+bool LoadsBoxes(const MaskedConvArgs& a, int variant) {
+  return kKernels[static_cast<int>(a.in_type)].loads_boxes(variant);
+}
+
+// Every tile of the mask, one after the other: no list.
+TileList EveryTile(const MaskedConvArgs& a, int side) {
+  const ConvGeometry& g = a.geometry;
+  const int64_t tiles = g.batch * ((g.out_h + side - 1) / side) * ((g.out_w + side - 1) / side);
+  return {nullptr, nullptr, tiles, side, side, true, a.tiles.words};
+}
+
+// The tiles that candidate `c` visits.
+TileList TilesOf(const MaskedConvArgs& a, const ConvChoice& choice, const ConvCandidate& c) {
+  if (c.list != kEveryTile) return choice.list[c.list];
+  return EveryTile(a, LoadsBoxes(a, c.variant) ? kBlockSide : 1);
+}
+
+RowList ToRows(const TileList& list) {
+  return {list.ids,    list.count,  static_cast<int>(list.capacity),
+          list.tile_h, list.tile_w, list.grid_aligned};
+}
+
+// Zeros in launches of their own, one for each list in `late`: a list that overflows leaves pixels
+// that no tile computes, whichever candidate visits it.
+cudaError_t FillZeros(const MaskedConvArgs& args, const ConvChoice& choice,
+                      const bool (&late)[kMaxLists], cudaStream_t stream) {
+  MaskedConvArgs a = args;
+  for (int t = 0; t < choice.lists; ++t) {
+    if (!late[t]) continue;
+    a.tiles = choice.list[t];
+    a.tiles.words = args.tiles.words;
+    const cudaError_t status = LaunchZeroFill(a, stream);
+    if (status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
+}
+
+DeviceParams MakeDeviceParams(const MaskedConvArgs& a, const ConvChoice& choice) {
+  DeviceParams p = {};
+  p.conv = MakeConvParams(a);
+  p.candidates = choice.candidates;
+  for (int i = 0; i < choice.candidates; ++i) {
+    const ConvCandidate& c = choice.candidate[i];
+    p.variant[i] = c.variant;
+    p.source[i] = c.list != kEveryTile ? c.list : choice.lists + LoadsBoxes(a, c.variant);
+  }
+  for (int t = 0; t < choice.lists; ++t) p.rows[t] = ToRows(choice.list[t]);
+  p.rows[choice.lists] = ToRows(EveryTile(a, 1));
+  p.rows[choice.lists + 1] = ToRows(EveryTile(a, kBlockSide));
+  p.choice = choice.choice;
+  p.costs = choice.costs;
+  return p;
+}
+
+}  // namespace
+
+const char* MaskedConvDeviceReason(const MaskedConvArgs& args, const ConvChoice& choice) {
+  if (choice.candidates < 1 || choice.candidates > kMaxCandidates) {
+    return "there must be 1 to 8 candidates";
+  }
+  if (choice.lists < 1 || choice.lists > kMaxLists) return "there must be 1 to 4 lists";
+  if (choice.choice == nullptr && choice.costs == nullptr) return "neither choice nor costs";
+  MaskedConvArgs one = args;
+  for (int i = 0; i < choice.candidates; ++i) {
+    const ConvCandidate& c = choice.candidate[i];
+    if (c.list != kEveryTile && (c.list < 0 || c.list >= choice.lists)) {
+      return "a candidate names no list";
+    }
+    if (!kKernels[static_cast<int>(args.in_type)].holds(c.variant)) {
+      return "a candidate is no row of the variant table that is one CTA wide";
+    }
+    one.tiles = TilesOf(args, choice, c);
+    if (const char* reason = MaskedConvWgmmaReason(one, RowOf(c.variant))) return reason;
+  }
+  return nullptr;
+}
+
+int64_t MaskedConvDeviceScratchBytes(const ConvGeometry& g, DType type, const int* variants,
+                                     int count) {
+  int64_t most = 0;
+  for (int i = 0; i < count; ++i) {
+    most = std::max(most, MaskedConvWgmmaScratchBytes(g, type, RowOf(variants[i])));
+  }
+  return most;
+}
+
+cudaError_t PrepareMaskedConvDevice() {
+  int index = 0;
+  const cudaError_t status = cudaGetDevice(&index);
+  if (status != cudaSuccess) return status;
+  if (!OnHopper()) return cudaSuccess;
+  Device& device = devices[index];
+  std::call_once(device.once, [&] {
+    device.status = PrepareConvWorkspace();
+    for (int t = 0; t < kTypes && device.status == cudaSuccess; ++t) {
+      device.status = kKernels[t].prepare(&device.ctas[t]);
+    }
+  });
+  return device.status;
+}
+
+cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice& choice,
+                                   cudaStream_t stream) {
+  if (MaskedConvDeviceReason(args, choice) != nullptr) return cudaErrorInvalidValue;
+  MaskedConvArgs a = args;
+  int variants[kMaxCandidates];
+  bool streams = false, boxes = false, in_order = false;
+  bool late[kMaxLists] = {};  // lists that candidates visit and that may overflow
+  for (int i = 0; i < choice.candidates; ++i) {
+    variants[i] = choice.candidate[i].variant;
+    streams |= Streams(a.geometry, a.in_type, variants[i]);
+    boxes |= LoadsBoxes(a, variants[i]);
+    if (ListHoldsEveryTile(a.geometry, TilesOf(a, choice, choice.candidate[i]))) continue;
+    in_order = late[choice.candidate[i].list] = true;
+  }
+  if (a.scratch_bytes <
+      MaskedConvDeviceScratchBytes(a.geometry, a.in_type, variants, choice.candidates)) {
+    return cudaErrorInvalidValue;
+  }
+  if (a.geometry.out_c == 0 || a.geometry.batch == 0) return cudaSuccess;
+  int index = 0;
+  cudaError_t status = PrepareMaskedConvDevice();
+  if (status == cudaSuccess) status = cudaGetDevice(&index);
+  if (status == cudaSuccess && a.zero_fill && in_order) {
+    status = FillZeros(a, choice, late, stream);
+    a.zero_fill = false;
+  }
+  CUtensorMap weights, image = {};
+  if (status == cudaSuccess) status = MapConvWeights(a, stream, &weights);
+  DeviceParams p = MakeDeviceParams(a, choice);
+  p.conv.zero_fill = a.zero_fill;
+  if (status == cudaSuccess && boxes) status = MapConvImage(a, p.conv, &p.plan, &image);
+  if (status == cudaSuccess && streams) {
+    char* flags = static_cast<char*>(a.scratch) + ConvWeightBytes(a.geometry, a.in_type);
+    p.conv.flags = reinterpret_cast<uint32_t*>(flags);
+    p.conv.parts = reinterpret_cast<float*>(flags + kFlagBytes);
+    status = LaunchClearFlags(p.conv.flags, kMaxConvCtas * kConsumerWarps, stream);
+  }
+  if (status != cudaSuccess) return status;
+  const int type = static_cast<int>(a.in_type);
+  const int ctas = std::min(devices[index].ctas[type], kMaxConvCtas);
+  return kKernels[type].launch(p, weights, image, ctas, stream);
+}
+
+}  // namespace jaxsparse

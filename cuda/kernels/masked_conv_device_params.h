@@ -1,0 +1,40 @@
+// The kernels of masked_conv_device.cuh as the launcher sees them: their parameters and one struct
+// per element type.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "cuda/kernels/masked_conv_device.h"
+#include "cuda/tile/box_plan.h"
+#include "cuda/tile/conv_params.h"
+
+namespace jaxsparse {
+
+struct DeviceParams {
+  ConvParams conv;  // but for conv.list
+  int candidates;
+  int variant[kMaxCandidates], source[kMaxCandidates];  // source: which of rows[]
+  RowList rows[kMaxLists + 2];  // the lists, then every pixel in turn and every block of 8 x 8
+  BoxPlan plan;                 // where a candidate loads boxes
+  const int32_t* choice;        // nullptr: the cheapest by `costs`
+  const float* costs;           // [candidates, 5]
+};
+
+template <typename T>
+struct MaskedConvDevice {
+  // Whether the kernel has a body for this variant.
+  static bool Holds(int variant);
+  // Whether it loads boxes.
+  static bool LoadsBoxes(int variant);
+
+  // Raises the shared-memory limit, loads the kernel, and says how many CTAs the current device
+  // holds at once.
+  static cudaError_t Prepare(int* ctas);
+
+  // `image` is read where a candidate loads boxes.
+  static cudaError_t Launch(const DeviceParams& p, const CUtensorMap& weights,
+                            const CUtensorMap& image, int ctas, cudaStream_t stream);
+};
+
+}  // namespace jaxsparse

@@ -1,0 +1,45 @@
+// A masked convolution in the terms of the Hopper engine, for whoever launches one of its kernels.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "cuda/kernels/masked_conv.h"
+#include "cuda/tile/box_plan.h"
+#include "cuda/tile/conv_params.h"
+
+namespace jaxsparse {
+
+inline constexpr int kMaxConvDevices = 64;
+inline constexpr int kMaxConvCtas = 144;  // of one launch
+
+// Whether the current device is of compute capability 9.0.
+bool OnHopper();
+
+// Why the engine cannot run this problem on the current device, or nullptr when it can.
+const char* ConvProblemReason(const MaskedConvArgs& args);
+
+// Steps of K: of 128 bytes each.
+int64_t ConvKSteps(const ConvGeometry& geometry, DType type);
+
+// Workspace of MapConvWeights, at the front of the scratch.
+int64_t ConvWeightBytes(const ConvGeometry& geometry, DType type);
+
+// Whether no mask can overflow the list: then a pixel is a tile's or is unset, and the kernel that
+// computes the tiles may write the zeros (ConvParams::zero_fill) without any order between the two.
+bool ListHoldsEveryTile(const ConvGeometry& geometry, const TileList& list);
+
+// The engine's parameters; `zero_fill`, `flags` and `parts` are left for the caller.
+ConvParams MakeConvParams(const MaskedConvArgs& args);
+
+// The tensor map of the weights; float32 ones are transposed into the scratch first, by one launch.
+cudaError_t MapConvWeights(const MaskedConvArgs& args, cudaStream_t stream, CUtensorMap* map);
+
+// How the taps share boxes of the image, and the tensor map that loads them; for 128-byte multiples
+// of channels.
+cudaError_t MapConvImage(const MaskedConvArgs& args, const ConvParams& p, BoxPlan* plan,
+                         CUtensorMap* map);
+
+}  // namespace jaxsparse

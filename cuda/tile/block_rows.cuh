@@ -1,0 +1,50 @@
+// Blocks of 8 x 8 output pixels: row r of the product is pixel r % 64 of block r / 64, line by
+// line. A listed tile is cut into blocks; its sides are multiples of 8.
+#pragma once
+
+#include "cuda/tile/box_plan.h"
+#include "cuda/tile/pixel_rows.cuh"
+
+namespace jaxsparse {
+
+class BlockRows {
+ public:
+  __device__ BlockRows(const ConvParams& p, const RowList& list)
+      : p_(p),
+        pixels_(p, list),
+        across_(list.tile_w / kBlockSide),
+        blocks_(across_ * (list.tile_h / kBlockSide)) {}
+
+  __device__ int rows() const { return pixels_.rows(); }
+
+  // The first pixel of `block`; inactive past the list, or where its id makes no sense. A block may
+  // lie outside of the image.
+  __device__ OutputPixel Origin(int block) const {
+    if (block * kBlockRows >= pixels_.rows()) return {0, 0, 0, false};
+    const int slot = block / blocks_, inside = block - slot * blocks_;
+    OutputPixel origin = pixels_.TileOrigin(slot);
+    origin.y += inside / across_ * kBlockSide;
+    origin.x += inside % across_ * kBlockSide;
+    return origin;
+  }
+
+  // Line `line` % 8 of block `line` / 8: its first flat output pixel, and the mask's bits of its 8.
+  struct Line {
+    int pixel;
+    uint32_t bits;
+  };
+  __device__ Line Find(int line) const {
+    OutputPixel first = Origin(line / kBlockSide);
+    first.y += line % kBlockSide;
+    if (!first.active || first.y >= p_.out_h || first.x >= p_.out_w) return {0, 0};
+    const uint32_t inside = 0xFFu >> max(kBlockSide - (p_.out_w - first.x), 0);
+    return {pixels_.Flat(first), pixels_.MaskBits(first) & inside};
+  }
+
+ private:
+  const ConvParams& p_;
+  PixelRows pixels_;
+  int across_, blocks_;
+};
+
+}  // namespace jaxsparse

@@ -1,0 +1,211 @@
+"""`masked_conv` that chooses on the device: which variants stand beside each other in one call,
+what each costs, and the call.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi.register import native
+from jaxsparse.index import TileIndex
+from jaxsparse.index.chosen import ChosenIndex
+from jaxsparse.ops import masked_conv_native
+from jaxsparse.ops.masked_conv_native import ACTIVATIONS, DTYPES, attributes, reason_against, sizes
+from jaxsparse.select.costs import (
+    EVERY,
+    Candidate,
+    cheapest,
+    line,
+    mean_cost,
+    rows_of,
+    staircase,
+    typical,
+)
+from jaxsparse.select.portfolio import greedy
+from jaxsparse.select.select import Problem, table_in_force
+from jaxsparse.select.table import Rate
+from jaxsparse.select.variants import Variant, table
+
+#: The most candidates of one call (docs/kernels/contract.md).
+MOST = 8
+#: Microseconds of the launch that clears the flags of candidates that stream K.
+CLEARING = 1.0
+_EVERY_BYTE = 255
+
+
+def costs(
+    p: Any, platform: str, problem: Problem, x: Any, kernel: Any, index: TileIndex, x_words: Any
+) -> dict[str, Candidate]:
+    """Name -> candidate of every variant that takes this problem and was measured; those that can
+    visit every tile without a list come twice.
+    """
+    rates = table_in_force(platform).rates_of(problem.op, problem.dtype)
+    found: dict[str, Candidate] = {}
+    listless = index.align == "grid" and not index.may_overflow
+    for name, row in table(problem.op, platform).items():
+        if name not in rates or _half_empty(row, kernel.shape[3]):
+            continue
+        for place, like in enumerate(lists_of(index)):
+            if reason_against(p, platform, name, x, kernel, like, x_words) is None:
+                found[name] = _cost(platform, row, rates[name], x, kernel, like, place)
+                break
+        tile = (8, 8) if row.fields.get("box") else (1, 1)
+        blocks = dataclasses.replace(index, tile=tile)
+        if listless and reason_against(p, platform, name, x, kernel, blocks, x_words) is None:
+            every = _cost(platform, row, rates[name], x, kernel, blocks, None)
+            found[every.name] = every
+    return found
+
+
+def lists_of(index: TileIndex) -> tuple[TileIndex, ...]:
+    """The lists that a call on this index may visit."""
+    return (index, *index.others) if isinstance(index, ChosenIndex) else (index,)
+
+
+def _half_empty(row: Variant, outputs: int) -> bool:
+    """Whether half of the columns of a tile, or more, would be past the last output channel."""
+    columns = row.fields.get("tile_n", 0)
+    return columns > 64 and 2 * outputs <= columns
+
+
+def _cost(
+    platform: str,
+    row: Variant,
+    rate: Rate,
+    x: Any,
+    kernel: Any,
+    index: TileIndex,
+    place: int | None,
+) -> Candidate:
+    """The candidate over list `place`, which is `index`; over every tile of it where None."""
+    kh, kw, per_group, outputs = kernel.shape
+    area, tiles = math.prod(index.tile), index.n_tiles if place is None else None
+    where: Any = {"number": row.number, "tiles": tiles, "place": place or 0}
+    if platform == "cpu":
+        work = kh * kw * per_group * outputs / 1e6
+        return line(rate, work, work * area, **where)
+    split = row.fields["split_k"]
+    steps = -(-kh * kw * per_group * x.dtype.itemsize // 128)
+    columns = max(-(-outputs // row.fields["tile_n"]), 1)
+    rows = table_in_force(platform).processors * row.fields["tile_m"] / (columns * split)
+    wave = rate.step * -(-steps // split) + rate.tail
+    return staircase(rate, wave, rows / area, streams=bool(row.fields["stream_k"]), **where)
+
+
+def portfolio(
+    platform: str, index: TileIndex, found: dict[str, Candidate]
+) -> tuple[Candidate, ...]:
+    """The few candidates of one call that together are near the best of all at every density; a
+    dense one, which needs no list, is among them where the index cannot overflow.
+    """
+    rows = table("masked_conv", platform)
+    stand = [c for c in found.values() if platform == "cpu" or _stands_alone(rows[c.variant])]
+    whole = [c for c in stand if not rows[c.variant].fields.get("stream_k")]
+    sets = [_few(index, stand), _few(index, whole)]
+    tiles = [like.n_tiles for like in lists_of(index)]
+    means = [mean_cost(few, *tiles) if few else math.inf for few in sets]
+    return sets[0] if means[0] + CLEARING < means[1] else sets[1]
+
+
+def _few(index: TileIndex, stand: list[Candidate]) -> tuple[Candidate, ...]:
+    if not stand:
+        return ()
+    masks = typical([like.n_tiles for like in lists_of(index)])
+    cost = np.array([[c.at(*counts) for c in stand] for counts in masks])
+    chosen = [stand[i] for i in greedy(cost, MOST - 1, least_gain=0.005)]
+    dense = [c for c in stand if c.list == EVERY]
+    if dense and not any(c.list == EVERY for c in chosen):
+        chosen.append(cheapest(dense))
+    return tuple(chosen)
+
+
+def _stands_alone(row: Variant) -> bool:
+    """Whether the kernel that chooses holds this variant: one CTA wide."""
+    return row.fields["cluster"] * row.fields["split_k"] == 1
+
+
+def forward(
+    p: Any,
+    platform: str,
+    candidates: tuple[Candidate, ...],
+    x: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None,
+    base: jax.Array | None,
+    index: TileIndex,
+    x_words: jax.Array | None,
+) -> jax.Array:
+    """One forward call of whichever candidate is cheapest for the count; `base` becomes the
+    result.
+    """
+    out = (*index.shape, kernel.shape[3])
+    lists = lists_of(index)[: 1 + max((c.list for c in candidates), default=0)]
+    call: dict[str, int] = {
+        "lhs_dilation_h": p.geometry.lhs_dilation[0],
+        "lhs_dilation_w": p.geometry.lhs_dilation[1],
+        "activation": ACTIVATIONS[p.activation],
+        "variants": _bytes([c.number for c in candidates]),
+        "lists": _bytes([_EVERY_BYTE if c.list == EVERY else c.list for c in candidates]),
+        "tiles": sum(_side_code(like.tile) << (8 * t) for t, like in enumerate(lists) if t),
+        **attributes(p, index),
+    }
+    return ffi_call(
+        "jaxsparse_masked_conv_device",
+        [
+            (out, p.out_dtype),
+            ((_workspace(p, platform, candidates, x, kernel, index),), np.uint8),
+        ],
+        x,
+        kernel,
+        index.ids,
+        index.count,
+        index.words,
+        jnp.zeros(0, jnp.uint32) if x_words is None else x_words,
+        jnp.zeros(0, jnp.float32) if bias is None else bias,
+        jnp.zeros(0, p.out_dtype) if base is None else base,
+        choice_of(index, candidates),
+        jnp.asarray(rows_of(candidates)),
+        *(array for like in lists[1:] for array in (like.ids, like.count)),
+        input_output_aliases=None if base is None else {7: 0},
+        **call,  # pyright: ignore[reportArgumentType]
+    )[0]
+
+
+def choice_of(index: TileIndex, candidates: tuple[Candidate, ...]) -> jax.Array:
+    """int32[] where the index was built with a choice among these candidates, else int32[0]."""
+    if isinstance(index, ChosenIndex) and index.candidates == candidates:
+        return index.choice
+    return jnp.zeros(0, jnp.int32)
+
+
+def _workspace(
+    p: Any,
+    platform: str,
+    candidates: tuple[Candidate, ...],
+    x: Any,
+    kernel: Any,
+    index: TileIndex,
+) -> int:
+    if platform == "cpu":
+        row = next(iter(table("masked_conv", platform).values()))
+        return masked_conv_native.workspace(p, platform, row, x, kernel, index)
+    geometry = sizes(p, x.shape, kernel.shape, index.shape[1:])
+    numbers = [c.number for c in candidates]
+    ask = native(platform).masked_conv_device_workspace
+    return ask(geometry, DTYPES[x.dtype.name], numbers)
+
+
+def _side_code(tile: tuple[int, int]) -> int:
+    """8 * log2(height) + log2(width)."""
+    return 8 * (tile[0].bit_length() - 1) + tile[1].bit_length() - 1
+
+
+def _bytes(values: list[int]) -> int:
+    """Byte i is values[i], as int64."""
+    packed = sum(v << (8 * i) for i, v in enumerate(values))
+    return packed - (1 << 64) if packed >> 63 else packed

@@ -1,0 +1,135 @@
+"""What a variant costs as a function of the number of tiles: a few measured rates a variant, the
+rest is arithmetic.
+
+A wave of compute tiles takes its K steps and a tail, whatever the mask looks like, so a cost is a
+staircase in the number of listed tiles; streamed variants share the last wave and grow evenly.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxsparse.select.table import Rate
+
+#: Columns of a row of costs: a + b*n + wave*ceil(n/per_wave), n the count of list `list`.
+COLUMNS = ("a", "b", "list", "wave", "per_wave")
+
+#: The list of a candidate that visits every pixel of the mask.
+EVERY = -1
+
+
+class Candidate(NamedTuple):
+    """One way to run a call: a variant, over a list or over every tile, and what it costs.
+
+    Attributes:
+        variant: its name.
+        number: what the handler knows it by.
+        list: which list it visits, or EVERY.
+        cost: the row (a, b, list, wave, per_wave) in microseconds.
+    """
+
+    variant: str
+    number: int
+    list: int
+    cost: tuple[float, float, float, float, float]
+
+    @property
+    def name(self) -> str:
+        """The variant, and where it needs no list."""
+        return f"{self.variant} on every tile" if self.list == EVERY else self.variant
+
+    def at(self, *counts: int) -> float:
+        """Microseconds where list i has `counts[i]` tiles."""
+        a, b, _, wave, per_wave = self.cost
+        if self.list == EVERY:
+            return a
+        count = counts[self.list]
+        return a + b * count + (wave * math.ceil(count / per_wave) if per_wave else 0.0)
+
+
+def staircase(
+    rate: Rate,
+    wave: float,
+    per_wave: float,
+    *,
+    streams: bool,
+    number: int,
+    tiles: int | None = None,
+    place: int = 0,
+) -> Candidate:
+    """The candidate of a variant whose waves of `per_wave` tiles take `wave` microseconds.
+
+    Args:
+        rate: of the variant.
+        wave: microseconds.
+        per_wave: tiles that all multiprocessors hold at once, at least 1.
+        streams: the last wave is shared, so half a wave costs half.
+        number: what the handler knows the variant by.
+        tiles: of a full mask, for a candidate that visits them all; None for one that visits a
+            list.
+        place: which list.
+    """
+    rows = max(int(per_wave), 1)
+    if tiles is not None:
+        waves = tiles / rows if streams else math.ceil(tiles / rows)
+        cost = (rate.start + wave * waves, 0.0, float(EVERY), 0.0, 0.0)
+        return Candidate(rate.variant, number, EVERY, cost)
+    cost = (rate.start, wave / rows, float(place), 0.0, 0.0)
+    if not streams:
+        cost = (rate.start, 0.0, float(place), wave, float(rows))
+    return Candidate(rate.variant, number, place, cost)
+
+
+def line(
+    rate: Rate, work: float, each: float, *, number: int, tiles: int | None = None, place: int = 0
+) -> Candidate:
+    """The candidate of a variant without waves: `work` units of `tail` a call, `each` of `step` a
+    tile.
+
+    Args:
+        rate: of the variant.
+        work: units whatever the count.
+        each: units a tile.
+        number, tiles, place: as in `staircase`.
+    """
+    start = rate.start + rate.tail * work
+    if tiles is not None:
+        cost = (start + rate.step * each * tiles, 0.0, float(EVERY), 0.0, 0.0)
+        return Candidate(rate.variant, number, EVERY, cost)
+    return Candidate(rate.variant, number, place, (start, rate.step * each, float(place), 0.0, 0.0))
+
+
+def cheapest(candidates: Iterable[Candidate], *counts: int) -> Candidate:
+    """The first candidate of the least cost, as the handlers choose it."""
+    return min(candidates, key=lambda c: c.at(*counts))
+
+
+def rows_of(candidates: tuple[Candidate, ...]) -> np.ndarray:
+    """float32[v, 5]: the costs as the handlers take them."""
+    return np.asarray([c.cost for c in candidates], np.float32).reshape(-1, len(COLUMNS))
+
+
+def typical(tiles: Sequence[int], steps: int = 32) -> list[tuple[int, ...]]:
+    """The counts of every list at densities from empty to full, where list i has `tiles[i]` tiles.
+
+    Half of them as if tiles of all sizes were as dense as those of list 0 (rectangles), half as
+    larger tiles see blobs: 1 - (1 - density)**2.
+    """
+    densities = [i / steps for i in range(steps + 1)]
+    flat = [tuple(round(n * d) for n in tiles) for d in densities]
+    if len(tiles) == 1:
+        return flat
+    blobs = [1 - (1 - d) ** 2 for d in densities]
+    first, rest = tiles[0], tiles[1:]
+    return flat + [
+        (round(first * d), *(round(n * s) for n in rest))
+        for d, s in zip(densities, blobs, strict=True)
+    ]
+
+
+def mean_cost(candidates: Sequence[Candidate], *tiles: int) -> float:
+    """Mean microseconds of the cheapest candidate over typical masks; `tiles` as in `typical`."""
+    each = [cheapest(candidates, *counts).at(*counts) for counts in typical(tiles)]
+    return sum(each) / len(each)

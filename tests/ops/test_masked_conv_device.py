@@ -1,0 +1,305 @@
+"""The choice on the device: the same result as every other way, the variant that the costs say."""
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+from ops.op_suite import close
+from ops.test_masked_conv import make_inputs
+
+import jaxsparse as js
+from jaxsparse.index.chosen import ChosenIndex, chosen_index
+from jaxsparse.ops import masked_conv_device
+from jaxsparse.ops.geometry import Geometry
+from jaxsparse.ops.masked_conv_run import ConvParams
+from jaxsparse.select.costs import EVERY, Candidate
+from jaxsparse.select.table import Rate
+
+PLATFORM = "cuda" if jax.default_backend() == "gpu" else "cpu"
+DTYPES = ("float32", "bfloat16", "float16")
+SHAPE = (2, 9, 37)
+
+
+def table_with(rates):
+    """A tuning table that knows nothing but these rates: variant -> (start, step, tail)."""
+    rows = [
+        Rate("masked_conv", dtype, name, *rate)
+        for dtype, (name, rate) in itertools.product(DTYPES, rates.items())
+    ]
+    return js.TuningTable(device="test", measured="", entries=(), processors=2, rates=tuple(rows))
+
+
+def names():
+    """Variants that may stand beside each other, the narrowest first: a tile is not left half
+    empty.
+    """
+    rows = sorted(js.variants("masked_conv"), key=lambda v: (v.fields.get("tile_n", 0), v.number))
+    return [
+        v.name
+        for v in rows
+        if v.platform == PLATFORM
+        and v.number not in ({0, 1} if PLATFORM == "cuda" else set())
+        and v.fields.get("cluster", 1) * v.fields.get("split_k", 1) == 1
+    ]
+
+
+@pytest.fixture
+def call(rng):
+    diff, _ = make_inputs(rng, 0.3, channels=32, outputs=64)
+    diff = {k: jnp.asarray(v) for k, v in diff.items()}
+
+    def run(mask, x=diff["x"], **change):
+        arrays = {**diff, **change}
+        return js.masked_conv(
+            x, arrays["kernel"], mask, bias=arrays["bias"], base=arrays["base"], activation="relu"
+        )
+
+    run.arrays = diff
+    return run
+
+
+def masks(rng):
+    return [jnp.asarray(rng.random(SHAPE) < d) for d in (0.0, 0.05, 0.3, 0.9, 1.1)]
+
+
+def steps():
+    """Rates under which each variant in turn is cheapest as the count grows."""
+    return {name: (10.0 * i + 1.0, 1.0 / (1 + 20 * i), 0.0) for i, name in enumerate(names()[:4])}
+
+
+def chosen(call, mask):
+    told = js.explain(call, mask).calls[0]
+    return told.choice.how, told.variant(told.counts[0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_three_forms_agree(call, rng, dtype):
+    cast = {k: v.astype(dtype) for k, v in call.arrays.items()}
+    run = functools.partial(call, **cast)
+    for mask in masks(rng):
+        with js.config(selection="static"):
+            want = jax.jit(run)(mask)
+        for selection in ("device", "switch"):
+            with js.config(selection=selection, tuning=table_with(steps())):
+                got = jax.jit(run)(mask)
+            assert got.dtype == want.dtype
+            close(got, want, dtype)
+
+
+def test_each_variant_runs_where_it_is_cheapest(call, rng):
+    ran, mask = set(), masks(rng)[2]
+    for name in names():
+        with js.config(selection="device", tuning=table_with({name: (1.0, 1.0, 0.0)})):
+            how, variant = chosen(call, mask)
+            if how == "static":
+                continue  # this variant does not take the problem
+            got = jax.jit(call)(mask)
+        ran.add(variant.removesuffix(" on every tile"))
+        with js.config(variant="dense"):
+            close(got, call(mask), "float32")
+    assert len(ran) >= 2
+
+
+def test_the_count_decides(call, rng):
+    first, second = names()[:2]
+    full = math.prod(SHAPE)
+    cheap_when_few = {first: (1.0, 1.0, 0.0), second: (1e6, 0.0, 0.0)}
+    if PLATFORM == "cpu":
+        cheap_when_few[second] = (32.0 * 64 * 9 / 1e6 * full / 2, 0.0, 0.0)
+    with js.config(selection="device", tuning=table_with(cheap_when_few)):
+        few = chosen(call, jnp.zeros(SHAPE, bool))
+        many = chosen(call, jnp.ones(SHAPE, bool))
+    assert few == ("device", first)
+    if PLATFORM == "cpu":
+        assert many[1].startswith(second)
+
+
+def test_a_mask_is_indexed_and_chosen_for_in_one_call(call, rng):
+    with js.config(selection="device", tuning=table_with(steps())):
+        text = jax.jit(call).lower(masks(rng)[2]).as_text()
+    assert text.count("@jaxsparse_") == 2
+    assert "jaxsparse_portfolio_index" in text
+    assert "jaxsparse_masked_conv_device" in text
+
+
+def test_an_index_serves_many_ops(call, rng):
+    mask = masks(rng)[2]
+    for tile in ((1, 1), (2, 4), (3, 5), (8, 8)):
+        index = js.tile_index(mask, tile)
+        with js.config(selection="device", tuning=table_with(steps())):
+            assert chosen(call, index)[0] == "device"
+            got = jax.jit(call)(index)
+        close(got, call(mask), "float32")
+
+
+def test_an_overflowing_list_stays_what_it_is(call, rng):
+    mask = masks(rng)[3]
+    index = js.tile_index(mask, (2, 4), capacity=7, ordered=True)
+    with js.config(selection="static"):
+        want = call(index)
+    with js.config(selection="device", tuning=table_with(steps())):
+        how, name = chosen(call, index)
+        got = jax.jit(call)(index)
+    assert how == "device"
+    assert "every tile" not in name
+    close(got, want, "float32")
+
+
+def test_components_are_served_too(call, rng):
+    mask = masks(rng)[1]
+    index = js.tile_index(mask, (2, 4), align="component")
+    with js.config(selection="device", tuning=table_with(steps())):
+        assert chosen(call, index)[0] == "device"
+        close(jax.jit(call)(index), call(mask), "float32")
+
+
+def test_gradients(call, rng):
+    mask = masks(rng)[2]
+    x = call.arrays["x"]
+
+    def loss(x, kernel, mask):
+        return jnp.sum(call(mask, x=x, kernel=kernel) ** 2)
+
+    grad = jax.grad(loss, argnums=(0, 1))
+    with js.config(selection="static"):
+        want = jax.jit(grad)(x, call.arrays["kernel"], mask)
+    with js.config(selection="device", tuning=table_with(steps())):
+        text = jax.jit(grad).lower(x, call.arrays["kernel"], mask).as_text()
+        got = jax.jit(grad)(x, call.arrays["kernel"], mask)
+    assert text.count("@jaxsparse_masked_conv_device(") >= 2
+    for a, b in zip(got, want, strict=True):
+        close(a, b, "float32", scale=4.0)
+
+
+def test_vmap_scan_and_remat(call, rng):
+    batch = jnp.stack(masks(rng)[1:4])
+    want = [call(m) for m in batch]
+
+    def body(carry, mask):
+        return carry, jax.checkpoint(call)(mask)
+
+    with js.config(selection="device", tuning=table_with(steps())):
+        mapped = jax.jit(jax.vmap(call))(batch)
+        _, scanned = jax.jit(lambda b: jax.lax.scan(body, 0, b))(batch)
+    for i in range(3):
+        close(mapped[i], want[i], "float32")
+        close(scanned[i], want[i], "float32")
+
+
+def test_export(call, rng):
+    mask = masks(rng)[2]
+    with js.config(selection="device", tuning=table_with(steps())):
+        exported = jax.export.export(jax.jit(call), disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(
+            mask
+        )
+    close(jax.export.deserialize(exported.serialize()).call(mask), call(mask), "float32")
+
+
+def test_shard_map(call, rng):
+    mesh = jax.sharding.Mesh(jax.devices()[:1], ("batch",))
+    spec = jax.sharding.PartitionSpec("batch")
+    base = call.arrays["base"]
+
+    def local(x, base, mask):
+        return call(mask, x=x, base=base)
+
+    run = jax.shard_map(local, mesh=mesh, in_specs=(spec, spec, spec), out_specs=spec)
+    mask = masks(rng)[2]
+    with js.config(selection="device", tuning=table_with(steps())):
+        got = jax.jit(run)(call.arrays["x"], base, mask)
+    close(got, call(mask), "float32")
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 2])
+def test_candidates_over_several_lists(rng, wanted):
+    if PLATFORM != "cpu":
+        pytest.skip("the variants of a CPU take any list")
+    x = jnp.asarray(rng.standard_normal((2, 9, 37, 8)), jnp.float32)
+    kernel = jnp.asarray(rng.standard_normal((3, 3, 8, 16)), jnp.float32)
+    mask = masks(rng)[2]
+    params = ConvParams(
+        Geometry((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1), None, "default", "float32"
+    )
+    costs = [(9.0, 9.0, float(t), 0.0, 0.0) for t in (0, 1, EVERY)]
+    costs[wanted] = (1.0, 0.0, costs[wanted][2], 0.0, 0.0)
+    candidates = tuple(
+        Candidate(name, number, int(cost[2]), cost)
+        for number, (name, cost) in enumerate(zip("abc", costs, strict=True))
+    )
+    index = chosen_index(mask, ((1, 1), (4, 8)), candidates)
+    assert int(index.choice) == wanted
+    got = masked_conv_device.forward(params, "cpu", candidates, x, kernel, None, None, index, None)
+    close(got, js.masked_conv(x, kernel, mask), "float32")
+    by_count = dataclasses.replace(index, candidates=())  # chooses by the counts
+    again = masked_conv_device.forward(
+        params, "cpu", candidates, x, kernel, None, None, by_count, None
+    )
+    close(again, got, "float32")
+
+
+def test_the_visited_list_alone_overflows(rng):
+    """What a further list leaves out becomes zero, though the first one holds every tile."""
+    x = jnp.asarray(rng.standard_normal((2, 9, 37, 64)), jnp.bfloat16)
+    kernel = jnp.asarray(rng.standard_normal((3, 3, 64, 64)) / 24, jnp.bfloat16)
+    mask = masks(rng)[3]
+    params = ConvParams(
+        Geometry((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1), None, "default", "bfloat16"
+    )
+    row = next(v for v in js.variants("masked_conv") if v.name in names())
+    candidates = (Candidate(row.name, row.number, 1, (1.0, 0.0, 1.0, 0.0, 0.0)),)
+    index = chosen_index(mask, ((1, 1), (4, 8)), candidates)
+    short = js.tile_index(mask, (4, 8), capacity=3, ordered=True)
+    got = masked_conv_device.forward(
+        params,
+        PLATFORM,
+        candidates,
+        x,
+        kernel,
+        None,
+        None,
+        dataclasses.replace(index, others=(short,)),
+        None,
+    )
+    close(got, js.masked_conv(x, kernel, short), "bfloat16")
+
+
+def test_a_foreign_choice_is_not_followed(call, rng):
+    """An index that chose for one op serves another, which chooses by its own costs."""
+    mask = masks(rng)[2]
+    with js.config(selection="device", tuning=table_with(steps())):
+        index = js.tile_index(mask, (1, 1))
+        wrong = ChosenIndex(
+            index.ids,
+            index.count,
+            index.overflow,
+            index.words,
+            index.tile,
+            index.shape,
+            index.capacity,
+            choice=jnp.asarray(99, jnp.int32),
+        )
+        close(jax.jit(call)(wrong), call(mask), "float32")
+
+
+def test_without_rates_it_stays_static_and_says_so(call, rng):
+    empty = js.TuningTable(device="test", measured="", entries=())
+    with js.config(selection="device", tuning=empty):
+        told = js.explain(call, masks(rng)[2]).calls[0]
+    assert told.choice.how == "static"
+    assert "no rates" in str(told)
+
+
+def test_the_default_of_a_gpu_and_of_a_cpu(call, rng):
+    told = js.explain(call, masks(rng)[2]).calls[0]
+    if PLATFORM == "cpu":
+        assert told.choice.how == "static"
+    text = jax.jit(call).trace(masks(rng)[2]).lower(lowering_platforms=("cuda",)).as_text()
+    from jaxsparse.ffi import register
+
+    if register.module("cuda")[0] is None:
+        pytest.skip("no cuda module in this build")
+    assert "jaxsparse_masked_conv" in text

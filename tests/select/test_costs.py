@@ -1,0 +1,89 @@
+"""Costs as staircases, and what the choice makes of them."""
+
+import numpy as np
+import pytest
+
+import jaxsparse as js
+from jaxsparse.select.costs import (
+    EVERY,
+    Candidate,
+    cheapest,
+    line,
+    mean_cost,
+    rows_of,
+    staircase,
+)
+from jaxsparse.select.select import OnDevice, Problem, choose
+from jaxsparse.select.table import Rate
+
+RATE = Rate("masked_conv", "float32", "wide", 2.0, 3.0, 1.0)
+PROBLEM = Problem("masked_conv", "cuda", "float32", {}, 1000)
+
+
+def test_a_wave_costs_the_same_however_full():
+    stairs = staircase(RATE, 10.0, 128.9, streams=False, number=5, tiles=None)
+    assert [stairs.at(n) for n in (0, 1, 128, 129, 256)] == [2.0, 12.0, 12.0, 22.0, 22.0]
+    shared = staircase(RATE, 10.0, 100.0, streams=True, number=5, tiles=None)
+    assert shared.at(50) == pytest.approx(7.0)
+    every = staircase(RATE, 10.0, 100.0, streams=False, number=5, tiles=250)
+    assert every.list == EVERY
+    assert every.at(3) == every.at(250) == 32.0
+
+
+def test_a_line_has_no_waves():
+    row = line(RATE, 2.0, 0.5, number=1, tiles=None)
+    assert row.at(10) == pytest.approx(2.0 + 2.0 + 15.0)
+    assert line(RATE, 2.0, 0.5, number=1, tiles=10).at(0) == pytest.approx(19.0)
+
+
+def test_rows_are_what_the_handlers_take():
+    rows = rows_of((staircase(RATE, 10.0, 128.0, streams=False, number=5, tiles=None),))
+    assert rows.dtype == np.float32
+    np.testing.assert_array_equal(rows, [[2.0, 0.0, 0.0, 10.0, 128.0]])
+
+
+def test_the_first_of_the_least_wins():
+    flat = [Candidate(n, i, 0, (5.0, 0.0, 0.0, 0.0, 0.0)) for i, n in enumerate("ab")]
+    assert cheapest(tuple(flat), 7).variant == "a"
+    assert mean_cost(tuple(flat), 10) == 5.0
+
+
+def offer(*costs):
+    rows = [Candidate(f"v{i}", i, 0, (a, b, 0.0, 0.0, 0.0)) for i, (a, b) in enumerate(costs)]
+    return OnDevice(tuple(rows), (1000,), {r.variant: r for r in rows})
+
+
+def test_the_default_takes_the_device_where_it_pays():
+    together = offer((1.0, 1.0), (100.0, 0.0))
+    choice = choose(PROBLEM, ["v0", "v1"], together)
+    assert choice.how == "device"
+    assert choice.variant((0,), 1000) == "v0"
+    assert choice.variant((900,), 1000) == "v1"
+    alone = choose(PROBLEM, ["v0"], offer((1.0, 1.0)))
+    assert alone.how == "static"
+    assert "alone takes" in alone.why
+
+
+def test_who_asks_gets_it():
+    with js.config(selection="device"):
+        assert choose(PROBLEM, ["v0"], offer((1.0, 1.0))).how == "device"
+        assert "offers no such choice" in choose(PROBLEM, ["v0"]).why
+    with js.config(selection="static"):
+        assert choose(PROBLEM, ["v0", "v1"], offer((1.0, 1.0), (100.0, 0.0))).how == "static"
+    with js.config(variant="v1"):
+        assert (
+            choose(PROBLEM, ["v0", "v1"], offer((1.0, 1.0), (9.0, 0.0))).why
+            == "js.config(variant=)"
+        )
+
+
+def test_a_cpu_does_not_leave_it_to_the_device_unasked():
+    on_cpu = Problem("masked_conv", "cpu", "float32", {}, 1000)
+    assert choose(on_cpu, ["v0", "v1"], offer((1.0, 1.0), (100.0, 0.0))).how == "static"
+
+
+def test_rates_of_a_table():
+    table = js.TuningTable(device="x", measured="", entries=(), rates=(RATE,))
+    assert table.rates_of("masked_conv", "float32") == {"wide": RATE}
+    assert table.rates_of("masked_conv", "bfloat16") == {}
+    assert js.TuningTable.from_json(table.to_json()) == table

@@ -1,0 +1,100 @@
+"""`js.explain` lists every op, in its own unit, and says what the other implementations lack."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxsparse as js
+from jaxsparse.select.select import Problem, choose
+
+LAYER = js.bounded.inspect(np.eye(4), 0.0, 1.0)
+X = jnp.ones((3, 4), jnp.float32)
+IDS = jnp.asarray([[0, 1], [1, -1]])
+
+
+def routed(ids):
+    return js.route(ids, 3)
+
+
+def grouped(x):
+    return js.grouped_matmul(x, jnp.ones((2, 4, 5)), jnp.asarray([1, 1]))
+
+
+CALLS = {
+    "tile_index": (js.tile_index, jnp.ones((1, 4, 5), bool), "20 of 20 tiles"),
+    "route": (routed, IDS, "3 of 4 assignments (75.0 %), skipped 1"),
+    "bounded_matmul": (lambda x: js.bounded_matmul(x, LAYER), X, "3 of 3 input segments"),
+    "bounded.network": (js.bounded.network([LAYER, LAYER]), X, "2 layers"),
+    "grouped_matmul": (grouped, X, "2 of 3 rows"),
+    "masked_matmul": (lambda x: js.masked_matmul(x, x.T), X, "no mask: everything"),
+}
+
+
+@pytest.mark.parametrize("op", CALLS)
+def test_every_op_is_a_call_in_its_own_unit(op):
+    function, array, text = CALLS[op]
+    told = js.explain(function, array)
+    assert [c.op for c in told.calls] == [op]
+    assert text in str(told)
+    assert "of 0" not in str(told)
+
+
+def test_blocks_are_called_blocks():
+    mask = jnp.asarray([[True, False]])
+    told = js.explain(lambda x: js.masked_matmul(x, x.T, a_mask=mask, granularity=(3, 2)), X)
+    assert "1 of 2 blocks" in str(told)
+
+
+@pytest.mark.parametrize("dataflow", ["row", "converged"])
+def test_a_call_inside_scan_and_grad(dataflow):
+    def loss(x):
+        y, _ = jax.lax.scan(
+            lambda x, _: (js.bounded_matmul(x, LAYER, dataflow=dataflow).materialize(), None),
+            x,
+            length=2,
+        )
+        return y.sum()
+
+    told = js.explain(jax.value_and_grad(loss), X)
+    assert told.calls[0].op == "bounded_matmul"
+    assert float(told.result[0]) == 12.0
+
+
+def test_other_implementations_have_a_reason():
+    mask = jnp.ones((1, 4, 5), bool)
+    told = js.explain(lambda m: js.tile_index(m, implementation="reference"), mask).calls[0]
+    assert told.implementation == "reference"
+    assert "cuda" in told.against
+    assert told.against["cpu" if jax.default_backend() == "cpu" else "cuda"] == (
+        "implementation= asks for reference"
+    )
+    plain = js.explain(js.tile_index, mask).calls[0]
+    if plain.implementation != "reference":
+        assert plain.against["reference"] == f"{plain.implementation} comes first"
+
+
+def test_a_switch_without_measurements_says_so():
+    problem = Problem("nothing", "cpu", "float32", {}, 10)
+    with js.config(selection="switch"):
+        choice = choose(problem, ["first", "second"])
+    assert choice.why == "nothing measured for cpu: first variant; js.tune makes a table"
+    assert choice.rungs[0].variant == "first"
+
+
+def test_config_takes_a_variant_and_refuses_other_types():
+    x, kernel = jnp.ones((1, 4, 5, 8)), jnp.ones((3, 3, 8, 8))
+    mask = jnp.ones((1, 4, 5), bool)
+    platform = "cpu" if jax.default_backend() == "cpu" else "cuda"
+    variant = next(v for v in js.variants("masked_conv") if v.platform == platform)
+    with js.config(variant=variant) as now:
+        assert now.variant == variant.name
+        assert hash(now) is not None
+    if platform == "cpu":
+        with js.config(variant=variant):
+            assert jax.jit(js.masked_conv)(x, kernel, mask).shape == (1, 4, 5, 8)
+    for given in ({"variant": 3}, {"deterministic": "yes"}):
+        with pytest.raises(TypeError, match=next(iter(given))), js.config(**given):
+            pass
+    with pytest.raises(ValueError, match="selection"), js.config(selection=["static"]):
+        pass
