@@ -2,6 +2,8 @@
 loss.
 """
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -9,83 +11,118 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxsparse.ffi import Implementation
+from jaxsparse.nn.checks import check_array, check_dtypes, check_mask
 from jaxsparse.ops import grouped_matmul, route
+from jaxsparse.ops.grouped_gated import grouped_gated
 
 ACTIVATIONS = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu, "swiglu": jax.nn.silu}
 ROUTINGS = ("top_k", "expert_choice")
+ROUTER_INIT = jax.nn.initializers.lecun_normal()
+EXPERTS_INIT = jax.nn.initializers.lecun_normal(batch_axis=(0,))
 
 
-def check_options(num_experts: Any, hidden: Any, top_k: Any, activation: str, routing: str) -> None:
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a layer does with its parameters; the fields of the layers, by the same names."""
+
+    top_k: int
+    activation: str
+    routing: str = "top_k"
+    normalize: bool | None = None
+    precision: Any = None
+    implementation: Implementation = None
+
+
+def check_options(
+    num_experts: Any, hidden: Any, options: Options, *, dtype: Any, param_dtype: Any
+) -> None:
     """Refuse options that no layer can take.
 
     Raises:
-        ValueError: naming the argument, what came, and what is needed.
+        TypeError, ValueError: naming the argument, what came, and what is needed.
     """
+    top_k, activation, routing = options.top_k, options.activation, options.routing
     for name, value in (("num_experts", num_experts), ("hidden", hidden), ("top_k", top_k)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{name}={value!r}; it takes a positive int")
     if top_k > num_experts:
         raise ValueError(f"top_k={top_k} is more than num_experts={num_experts}")
-    if activation not in ACTIVATIONS:
+    if activation not in tuple(ACTIVATIONS):
         raise ValueError(
             f"activation={activation!r} is none of {', '.join(map(repr, ACTIVATIONS))}"
         )
     if routing not in ROUTINGS:
         raise ValueError(f"routing={routing!r} is none of {', '.join(map(repr, ROUTINGS))}")
+    if options.normalize is not None and not isinstance(options.normalize, bool):
+        raise ValueError(f"normalize={options.normalize!r}; it takes None, True or False")
+    if options.normalize and routing == "expert_choice":
+        raise ValueError("normalize=True: routing='expert_choice' has no weights to normalize")
+    check_dtypes(dtype=dtype, param_dtype=param_dtype)
+
+
+def check_inputs(inputs: Any, token_mask: Any) -> None:
+    """`inputs` are tokens, and the mask is theirs.
+
+    Raises:
+        TypeError, ValueError: naming the argument.
+    """
+    check_array("inputs", inputs, "d")
+    if token_mask is not None:
+        check_mask("token_mask", token_mask, tuple(inputs.shape[:-1]))
+
+
+def parameter_shapes(
+    d: int, num_experts: int, hidden: int, activation: str
+) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of a layer's parameters, in the order in which they are drawn."""
+    into = (num_experts, d, hidden)
+    shapes: dict[str, tuple[int, ...]] = {"router": (d, num_experts)}
+    if activation == "swiglu":
+        shapes["gate"] = into
+    return shapes | {"up": into, "down": (num_experts, hidden, d)}
 
 
 def run(
     x: Float[Array, "*batch d"],
-    router: Float[Array, "d experts"],
-    gate: Float[Array, "experts d hidden"] | None,
-    up: Float[Array, "experts d hidden"],
-    down: Float[Array, "experts hidden d"],
+    params: Mapping[str, jax.Array],
     token_mask: Bool[Array, "*batch"] | None,
-    *,
-    top_k: int,
-    activation: str,
-    routing: str,
-    normalize: bool | None,
-    precision: Any,
-    implementation: Implementation,
+    options: Options,
 ) -> tuple[jax.Array, jax.Array]:
     """The layer on promoted arrays: (result like x, load-balance loss float32[]).
 
+    Args:
+        x: the tokens.
+        params: those of `parameter_shapes`; the experts' in x's dtype.
+        token_mask: tokens that count, as `check_inputs` passed it; None: all of them.
+        options: of the layer.
+
     Raises:
-        TypeError, ValueError: for a token_mask that does not fit, and what `js.grouped_matmul`
-            raises.
+        TypeError, ValueError: what `js.grouped_matmul` raises.
     """
     batch, tokens = x.shape[:-1], x.reshape(-1, x.shape[-1])
-    mask = None
-    if token_mask is not None:
-        token_mask = jnp.asarray(token_mask)
-        if token_mask.dtype != bool:
-            raise TypeError(f"token_mask has dtype {token_mask.dtype}; it takes bool")
-        if token_mask.shape != batch:
-            raise ValueError(
-                f"token_mask has shape {token_mask.shape}; inputs' tokens have {batch}"
-            )
-        mask = token_mask.reshape(-1)
-    probabilities = route_probabilities(tokens, router, mask)
-    if routing == "top_k":
-        plan = choose_experts(probabilities, mask, top_k, normalize, implementation)
+    mask = None if token_mask is None else jnp.asarray(token_mask).reshape(-1)
+    probabilities = route_probabilities(tokens, params["router"], mask)
+    if options.routing == "top_k":
+        plan = choose_experts(
+            probabilities, mask, options.top_k, options.normalize, options.implementation
+        )
     else:
-        plan = choose_tokens(probabilities, mask, top_k)
+        plan = choose_tokens(probabilities, mask, options.top_k)
     sizes, rows, weights, loss = plan
-    options = {"precision": precision, "implementation": implementation}
-    h = grouped_matmul(tokens, up, sizes, gather=rows, **options)
-    if gate is not None:
-        h = ACTIVATIONS[activation](grouped_matmul(tokens, gate, sizes, gather=rows, **options)) * h
+    how = {"precision": options.precision, "implementation": options.implementation}
+    activation = ACTIVATIONS[options.activation]
+    if options.activation == "swiglu":
+        h = grouped_gated(tokens, params["gate"], params["up"], sizes, gather=rows, **how)
     else:
-        h = ACTIVATIONS[activation](h)
+        h = activation(grouped_matmul(tokens, params["up"], sizes, gather=rows, **how))
     y = grouped_matmul(
         h,
-        down,
+        params["down"],
         sizes,
         scatter=rows,
         row_weights=weights,
         num_rows=tokens.shape[0],
-        **options,
+        **how,
     )
     return y.reshape(*batch, y.shape[-1]), loss
 
@@ -96,10 +133,44 @@ def route_probabilities(
     """softmax of the router's logits in float32; tokens that do not count are not read."""
     if mask is not None:
         tokens = jnp.where(mask[:, None], tokens, jnp.zeros_like(tokens))
-    logits = jnp.matmul(
-        tokens.astype(jnp.float32), router.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST
+    router = router.astype(jnp.float32)
+    logits = router_logits if tokens.dtype == jnp.bfloat16 else _float32_logits
+    return jax.nn.softmax(logits(tokens, router), axis=-1)
+
+
+def _float32_logits(tokens: jax.Array, router: jax.Array) -> jax.Array:
+    return jnp.matmul(tokens.astype(jnp.float32), router, precision=jax.lax.Precision.HIGHEST)
+
+
+@jax.custom_vjp
+def router_logits(
+    tokens: Float[Array, "tokens d"], router: Float[Array, "d experts"]
+) -> Float[Array, "tokens experts"]:
+    """tokens @ router in float32, of bfloat16 tokens, on tensor cores: the float32 router is the
+    sum of three bfloat16 parts, so every product is exact.
+    """
+    parts = []
+    rest = router
+    for _ in range(3):
+        part = jax.lax.reduce_precision(rest, exponent_bits=8, mantissa_bits=7)
+        parts.append(part.astype(jnp.bfloat16))
+        rest = rest - part
+    products = jnp.matmul(
+        tokens, jnp.concatenate(parts, axis=1), preferred_element_type=jnp.float32
     )
-    return jax.nn.softmax(logits, axis=-1)
+    high, middle, low = jnp.split(products, 3, axis=1)
+    return high + (middle + low)
+
+
+def _router_logits_fwd(tokens: jax.Array, router: jax.Array):
+    return router_logits(tokens, router), (tokens, router)
+
+
+def _router_logits_bwd(saved: tuple[jax.Array, jax.Array], ct: jax.Array):
+    return jax.vjp(_float32_logits, *saved)[1](ct)
+
+
+router_logits.defvjp(_router_logits_fwd, _router_logits_bwd)
 
 
 def choose_experts(

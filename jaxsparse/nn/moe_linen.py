@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import linen
 from flax.linen.dtypes import promote_dtype
@@ -10,8 +9,6 @@ from jaxtyping import Array, Bool, Float
 
 from jaxsparse.ffi import Implementation
 from jaxsparse.nn import moe
-
-EXPERTS_INIT = jax.nn.initializers.lecun_normal(batch_axis=(0,))
 
 
 class MoE(linen.Module):
@@ -51,8 +48,8 @@ class MoE(linen.Module):
     dtype: Any = None
     param_dtype: Any = jnp.float32
     precision: Any = None
-    router_init: Any = jax.nn.initializers.lecun_normal()
-    kernel_init: Any = EXPERTS_INIT
+    router_init: Any = moe.ROUTER_INIT
+    kernel_init: Any = moe.EXPERTS_INIT
     implementation: Implementation = None
 
     @linen.compact
@@ -73,27 +70,37 @@ class MoE(linen.Module):
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
         """
-        moe.check_options(self.num_experts, self.hidden, self.top_k, self.activation, self.routing)
-        d, experts = inputs.shape[-1], self.num_experts
-        router = self.param("router", self.router_init, (d, experts), self.param_dtype)
-        into, out = (experts, d, self.hidden), (experts, self.hidden, d)
-        gate = None
-        if self.activation == "swiglu":
-            gate = self.param("gate", self.kernel_init, into, self.param_dtype)
-        up = self.param("up", self.kernel_init, into, self.param_dtype)
-        down = self.param("down", self.kernel_init, out, self.param_dtype)
-        x, gate, up, down = promote_dtype(jnp.asarray(inputs), gate, up, down, dtype=self.dtype)
+        options = moe.Options(
+            self.top_k,
+            self.activation,
+            self.routing,
+            self.normalize,
+            self.precision,
+            self.implementation,
+        )
+        moe.check_options(
+            self.num_experts,
+            self.hidden,
+            options,
+            dtype=self.dtype,
+            param_dtype=self.param_dtype,
+        )
+        moe.check_inputs(inputs, token_mask)
+        shapes = moe.parameter_shapes(
+            inputs.shape[-1], self.num_experts, self.hidden, self.activation
+        )
+        inits: dict[str, Any] = dict.fromkeys(shapes, self.kernel_init)
+        inits["router"] = self.router_init
+        params = {
+            name: self.param(name, inits[name], shape, self.param_dtype)
+            for name, shape in shapes.items()
+        }
+        experts = [name for name in params if name != "router"]
+        arrays = (jnp.asarray(inputs), *(params[name] for name in experts))
+        x, *promoted = promote_dtype(*arrays, dtype=self.dtype)
         return moe.run(
             x,  # pyright: ignore[reportArgumentType]
-            router,
-            gate,
-            up,  # pyright: ignore[reportArgumentType]
-            down,  # pyright: ignore[reportArgumentType]
+            params | dict(zip(experts, promoted, strict=True)),
             token_mask,
-            top_k=self.top_k,
-            activation=self.activation,
-            routing=self.routing,
-            normalize=self.normalize,
-            precision=self.precision,
-            implementation=self.implementation,
+            options,
         )

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 from flax.nnx.nn.dtypes import promote_dtype
@@ -10,9 +9,6 @@ from jaxtyping import Array, Bool, Float
 
 from jaxsparse.ffi import Implementation
 from jaxsparse.nn import moe
-
-EXPERTS_INIT = jax.nn.initializers.lecun_normal(batch_axis=(0,))
-ROUTER_INIT = jax.nn.initializers.lecun_normal()
 
 
 class MoE(nnx.Module):
@@ -59,25 +55,32 @@ class MoE(nnx.Module):
         dtype: Any = None,
         param_dtype: Any = jnp.float32,
         precision: Any = None,
-        router_init: Any = ROUTER_INIT,
-        kernel_init: Any = EXPERTS_INIT,
+        router_init: Any = moe.ROUTER_INIT,
+        kernel_init: Any = moe.EXPERTS_INIT,
         implementation: Implementation = None,
         rngs: nnx.Rngs,
     ) -> None:
-        moe.check_options(num_experts, hidden, top_k, activation, routing)
-        into, out = (num_experts, in_features, hidden), (num_experts, hidden, in_features)
-        self.router = nnx.Param(router_init(rngs.params(), (in_features, num_experts), param_dtype))
-        gated = activation == "swiglu"
-        self.gate = nnx.Param(kernel_init(rngs.params(), into, param_dtype)) if gated else None
-        self.up = nnx.Param(kernel_init(rngs.params(), into, param_dtype))
-        self.down = nnx.Param(kernel_init(rngs.params(), out, param_dtype))
-        self.top_k = top_k
-        self.activation = activation
-        self.routing = routing
-        self.normalize = normalize
+        self.options = moe.Options(
+            top_k,
+            activation,
+            routing,
+            normalize,
+            precision,
+            implementation
+            if implementation is None or isinstance(implementation, str)
+            else tuple(implementation),
+        )
+        moe.check_options(num_experts, hidden, self.options, dtype=dtype, param_dtype=param_dtype)
+        shapes = moe.parameter_shapes(in_features, num_experts, hidden, activation)
+        inits: dict[str, Any] = dict.fromkeys(shapes, kernel_init)
+        inits["router"] = router_init
+        made = {
+            name: nnx.Param(inits[name](rngs.params(), shape, param_dtype))
+            for name, shape in shapes.items()
+        }
+        self.router, self.up, self.down = made["router"], made["up"], made["down"]
+        self.gate = made.get("gate")
         self.dtype = dtype
-        self.precision = precision
-        self.implementation = implementation
 
     def __call__(
         self, inputs: Float[Array, "*batch d"], token_mask: Bool[Array, "*batch"] | None = None
@@ -96,23 +99,11 @@ class MoE(nnx.Module):
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
         """
+        moe.check_inputs(inputs, token_mask)
         if inputs.shape[-1] != self.router.shape[0]:
             raise ValueError(f"inputs has shape {inputs.shape}; in_features={self.router.shape[0]}")
-        gate = None if self.gate is None else self.gate[...]
-        x, gate, up, down = promote_dtype(
-            (jnp.asarray(inputs), gate, self.up[...], self.down[...]), dtype=self.dtype
-        )
-        return moe.run(
-            x,
-            self.router[...],
-            gate,
-            up,
-            down,
-            token_mask,
-            top_k=self.top_k,
-            activation=self.activation,
-            routing=self.routing,
-            normalize=self.normalize,
-            precision=self.precision,
-            implementation=self.implementation,
-        )
+        experts = {"gate": self.gate, "up": self.up, "down": self.down}
+        arrays = {name: p[...] for name, p in experts.items() if p is not None}
+        x, *promoted = promote_dtype((jnp.asarray(inputs), *arrays.values()), dtype=self.dtype)
+        params = dict(zip(arrays, promoted, strict=True))
+        return moe.run(x, params | {"router": self.router[...]}, token_mask, self.options)

@@ -10,10 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jaxsparse.bits.integers import as_int32
 from jaxsparse.bits.pack import implementation_key
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import plan
-from jaxsparse.ops.checks import canonical_precision, check_float, check_offsets, check_rank
+from jaxsparse.ops.checks import (
+    as_array,
+    canonical_precision,
+    check_float,
+    check_offsets,
+    check_rank,
+    result_dtype,
+)
 from jaxsparse.ops.grouped_matmul_core import GroupedParams, matmul
 from jaxsparse.ops.grouped_matmul_run import OFFERED, describe, sorted_rows
 from jaxsparse.ops.grouped_matmul_watch import RowCount, check_rows
@@ -60,7 +68,7 @@ def grouped_matmul(
             duplicates add up.
         row_weights: floats [m'], applied in float32.
         num_rows: rows of the result; only with `scatter`. None means m.
-        implementation: None (best available), "cpu", "reference", or a sequence of them.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:
         [m', n], or with `scatter` [num_rows, n].
@@ -71,7 +79,7 @@ def grouped_matmul(
     """
     for name, value, rank in (("lhs", lhs, 2), ("rhs", rhs, 3), ("group_sizes", group_sizes, 1)):
         check_rank(name, value, rank)
-    lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
+    lhs, rhs = as_array("lhs", lhs), as_array("rhs", rhs)
     check_float("lhs", lhs)
     if rhs.dtype != lhs.dtype:
         raise TypeError(f"rhs has dtype {rhs.dtype}, lhs has {lhs.dtype}: they must be equal")
@@ -87,16 +95,14 @@ def grouped_matmul(
         raise ValueError(f"scatter has {scatter.shape[0]} entries; there are {rows} sorted rows")
     if row_weights is not None:
         check_rank("row_weights", row_weights, 1)
-        row_weights = jnp.asarray(row_weights)
+        row_weights = as_array("row_weights", row_weights)
         check_float("row_weights", row_weights)
         if row_weights.shape[0] != rows:
             raise ValueError(
                 f"row_weights has {row_weights.shape[0]} entries; there are {rows} sorted rows"
             )
         row_weights = row_weights.astype(jnp.float32)
-    out_dtype = np.dtype(preferred_element_type or lhs.dtype)
-    if out_dtype not in (lhs.dtype, np.dtype(np.float32)):
-        raise TypeError(f"preferred_element_type={out_dtype}: it takes {lhs.dtype} or float32")
+    out_dtype = result_dtype(preferred_element_type, lhs.dtype)
     height = _height(num_rows, lhs, rows, scatter)
     for name, shape in (
         ("lhs", lhs.shape),
@@ -117,8 +123,9 @@ def grouped_matmul(
         "grouped_matmul",
         f"{lhs.dtype.name}{list(lhs.shape)} * {list(rhs.shape)} -> {[height, rhs.shape[2]]}",
         implementations,
-        lambda name: describe(name, lhs, rhs, sizes, sorted_rows(lhs, gather, scatter)),
+        lambda name: describe(params, name, lhs, rhs, sizes, sorted_rows(lhs, gather, scatter)),
         RowCount.of(sizes, rows),
+        "rows",
     )
     return _run(params, *lift(lhs, rhs, sizes, gather, scatter, row_weights))
 
@@ -131,13 +138,7 @@ def _run(params: GroupedParams, lhs, rhs, group_sizes, gather, scatter, row_weig
 def _integers(name: str, value: Any) -> jax.Array:
     """`value` as int32 with one axis; a number that int32 cannot hold stays out of every range."""
     check_rank(name, value, 1)
-    value = jnp.asarray(value)
-    if not jnp.issubdtype(value.dtype, jnp.integer):
-        raise TypeError(f"{name} has dtype {value.dtype}; it takes integers")
-    limits = jnp.iinfo(value.dtype)
-    if limits.max > 2**31 - 1:
-        value = jnp.clip(value, max(limits.min, -1), 2**31 - 1)
-    return value.astype(jnp.int32)
+    return as_int32(name, value)
 
 
 def _height(num_rows: int | None, lhs: Any, rows: int, scatter: Any) -> int:

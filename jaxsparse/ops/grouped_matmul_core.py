@@ -45,11 +45,12 @@ def _matmul_bwd(p: GroupedParams, saved: Any, g: jax.Array):
     lhs, rhs, sizes, gather, scatter, weights = saved
     g = g.astype(lhs.dtype)
     dlhs, dweights = _lhs_grad(p, g, lhs, rhs, sizes, gather, scatter, weights)
+    like_rhs = dataclasses.replace(p, out_dtype=rhs.dtype.name)
     if p.transpose_rhs:
-        dw = drhs(p, g, lhs, sizes, scatter, gather, weights)
+        dw = drhs(like_rhs, g, lhs, sizes, scatter, gather, weights)
     else:
-        dw = drhs(p, lhs, g, sizes, gather, scatter, weights)
-    return dlhs, cast(jax.Array, dw).astype(rhs.dtype), None, None, None, dweights
+        dw = drhs(like_rhs, lhs, g, sizes, gather, scatter, weights)
+    return dlhs, dw, None, None, None, dweights
 
 
 matmul.defvjp(_matmul_fwd, _matmul_bwd)
@@ -65,8 +66,8 @@ def drhs(
     scatter: jax.Array | None,
     row_weights: jax.Array | None,
 ) -> jax.Array:
-    """float32[g, k, n]: per group, the sum over its rows of row_weights[i] * lhs[gather[i]].T @
-    gy[scatter[i]].
+    """p.out_dtype[g, k, n]: per group, the sum over its rows of row_weights[i] * lhs[gather[i]].T @
+    gy[scatter[i]], rounded once.
     """
     return grouped_matmul_run.drhs(p)(lhs, gy, group_sizes, gather, scatter, row_weights)
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,17 +11,17 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi import Implementation, dispatch
+from jaxsparse.ops import grouped_matmul_native as native
 from jaxsparse.ops.batching import loop_over
+from jaxsparse.ops.grouped_matmul_native import Call
 from jaxsparse.reference import grouped_matmul as reference
 from jaxsparse.select import Problem, choose
 from jaxsparse.select.select import select
 from jaxsparse.select.variants import table
 
 #: The implementations that these ops offer.
-OFFERED = ("cpu", "reference")
-_ALIGN = 64
-_MAX_WORKERS = 64
+OFFERED = ("cuda", "cpu", "reference")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +53,12 @@ def matmul(p: GroupedParams) -> Callable[..., jax.Array]:
 
     @custom_vmap
     def run(*args):
-        offered = {"cpu": _native, "reference": _reference}
         return dispatch(
             "grouped_matmul",
             p.implementation,
-            **{name: functools.partial(f, p) for name, f in offered.items()},
+            cuda=functools.partial(_native, p, "cuda"),
+            cpu=functools.partial(_native, p, "cpu"),
+            reference=functools.partial(_reference, p),
         )(*args)
 
     @run.def_vmap
@@ -69,17 +69,18 @@ def matmul(p: GroupedParams) -> Callable[..., jax.Array]:
 
 
 def drhs(p: GroupedParams) -> Callable[..., jax.Array]:
-    """A function (lhs, gy, group_sizes, gather, scatter, row_weights) -> float32[g, k, n] with its
-    vmap rule.
+    """A function (lhs, gy, group_sizes, gather, scatter, row_weights) -> p.out_dtype[g, k, n] with
+    its vmap rule.
     """
 
     @custom_vmap
     def run(*args):
-        offered = {"cpu": _native_drhs, "reference": _reference_drhs}
         return dispatch(
             "grouped_matmul_drhs",
             p.implementation,
-            **{name: functools.partial(f, p) for name, f in offered.items()},
+            cuda=functools.partial(_native_drhs, p, "cuda"),
+            cpu=functools.partial(_native_drhs, p, "cpu"),
+            reference=functools.partial(_reference_drhs, p),
         )(*args)
 
     @run.def_vmap
@@ -89,7 +90,9 @@ def drhs(p: GroupedParams) -> Callable[..., jax.Array]:
     return run
 
 
-def problem_of(lhs: Any, outputs: int, group_sizes: Any, rows: int) -> Problem:
+def problem_of(
+    platform: str, precision: str, lhs: Any, outputs: int, group_sizes: Any, rows: int
+) -> Problem:
     """What the tuning tables know a grouped product by."""
     features = {
         "rows": rows,
@@ -97,94 +100,48 @@ def problem_of(lhs: Any, outputs: int, group_sizes: Any, rows: int) -> Problem:
         "outputs": outputs,
         "groups": group_sizes.shape[0],
     }
-    return Problem("grouped_matmul", "cpu", lhs.dtype.name, features, rows)
+    dtype = "highest" if lhs.dtype == np.float32 and precision == "highest" else lhs.dtype.name
+    return Problem("grouped_matmul", platform, dtype, features, rows)
 
 
-def describe(name: str, lhs: Any, rhs: Any, group_sizes: Any, rows: int):
+def describe(p: GroupedParams, name: str, lhs: Any, rhs: Any, group_sizes: Any, rows: int):
     """For `js.explain`: the choice of implementation `name`, and what speaks against its other
     variants.
     """
     if name == "reference":
         return None, {}
-    return choose(
-        problem_of(lhs, rhs.shape[2], group_sizes, rows), table("grouped_matmul", name)
-    ), {}
+    call = Call(rows, rhs.shape[2], p.num_rows, False, False, p.precision, p.out_dtype)
+    takes = native.variants(call, name, lhs, group_sizes)
+    problem = problem_of(name, p.precision, lhs, rhs.shape[2], group_sizes, rows)
+    against = {
+        v: native.reason_against(call, name, v, lhs, group_sizes)
+        for v in table("grouped_matmul", name)
+    }
+    return choose(problem, takes), {v: why for v, why in against.items() if why}
 
 
-def _native(p: GroupedParams, lhs, rhs, group_sizes, gather, scatter, row_weights):
+def _native(p: GroupedParams, platform: str, lhs, rhs, group_sizes, gather, scatter, row_weights):
     outputs = rhs.shape[1] if p.transpose_rhs else rhs.shape[2]
     rows = sorted_rows(lhs, gather, scatter)
-    shape = (p.num_rows, outputs)
-    sums = (
-        4 * (p.num_rows * outputs + 16) if scatter is not None and p.out_dtype != "float32" else 0
+    call = Call(
+        rows, outputs, p.num_rows, scatter is not None, p.transpose_rhs, p.precision, p.out_dtype
     )
-    scratch = cpu_scratch(lhs.shape[1], group_sizes.shape[0], sums)
-
-    def call(variant: str, *args: Any) -> jax.Array:
-        lhs, rhs, group_sizes, gather, scatter, row_weights = args
-        return ffi_call(
-            "jaxsparse_grouped_matmul",
-            [(shape, p.out_dtype), ((scratch,), np.uint8)],
-            lhs,
-            rhs,
-            group_sizes,
-            *_present(gather, scatter, row_weights),
-            sorted_rows=rows,
-            scatters=scatter is not None,
-            transpose_rhs=p.transpose_rhs,
-            precision=int(p.precision == "highest"),
-            variant=table("grouped_matmul", "cpu")[variant].number,
-        )[0]
-
-    problem = problem_of(lhs, outputs, group_sizes, rows)
-    branches = {name: functools.partial(call, name) for name in table("grouped_matmul", "cpu")}
-    run = select(problem, branches, group_sizes.sum())
+    names = native.variants(call, platform, lhs, group_sizes)
+    branches = {name: functools.partial(native.forward, call, platform, name) for name in names}
+    run = select(
+        problem_of(platform, p.precision, lhs, outputs, group_sizes, rows),
+        branches,
+        reference.clip_sizes(group_sizes, rows).sum(),
+    )
     return run(lhs, rhs, group_sizes, gather, scatter, row_weights)
 
 
-def _native_drhs(p: GroupedParams, lhs, gy, group_sizes, gather, scatter, row_weights):
-    shape = (group_sizes.shape[0], lhs.shape[1], gy.shape[1])
-    return ffi_call(
-        "jaxsparse_grouped_matmul_drhs",
-        [(shape, np.float32), ((cpu_drhs_scratch(shape[0]),), np.uint8)],
-        lhs,
-        gy,
-        group_sizes,
-        *_present(gather, scatter, row_weights),
-        sorted_rows=sorted_rows(lhs, gather, scatter),
-        precision=int(p.precision == "highest"),
-        variant=0,
-    )[0]
-
-
-def _present(gather: Any, scatter: Any, row_weights: Any) -> tuple[jax.Array, ...]:
-    none = jnp.zeros(0, jnp.int32)
-    return (
-        none if gather is None else gather,
-        none if scatter is None else scatter,
-        jnp.zeros(0, jnp.float32) if row_weights is None else row_weights,
-    )
-
-
-def cpu_scratch(depth: int, groups: int, sums: int = 0) -> int:
-    """Workspace of the CPU handler: spans, sums, and per worker the strips of a chunk and a group
-    of panels.
-    """
-    strips = 4 * (min(max((128 << 10) // max(depth, 1), 24), 192) + 12) * (-(-depth // 64) * 64)
-    panels = 4 * depth * min(max((256 << 10) // max(depth, 1), 64), 512)
-    return 16 * (groups + 1) + sums + _workers() * (strips + panels + 4 * _ALIGN) + 8 * _ALIGN
-
-
-def cpu_drhs_scratch(groups: int) -> int:
-    """Workspace of the CPU's drhs handler: spans, per worker a block of rows of both operands."""
-    return (
-        16 * (groups + 1) + _workers() * (4 * 256 * (96 + 256) + 16 * 256 + 4 * _ALIGN) + 8 * _ALIGN
-    )
-
-
-def _workers() -> int:
-    """Workers that the scratch has room for; the handler takes as many as its pool has."""
-    return min(os.cpu_count() or 1, _MAX_WORKERS)
+def _native_drhs(
+    p: GroupedParams, platform: str, lhs, gy, group_sizes, gather, scatter, row_weights
+):
+    rows = sorted_rows(lhs, gather, scatter)
+    call = Call(rows, gy.shape[1], gy.shape[0], False, False, p.precision, p.out_dtype)
+    return native.drhs(call, platform, lhs, gy, group_sizes, gather, scatter, row_weights)
 
 
 def _reference(p: GroupedParams, lhs, rhs, group_sizes, gather, scatter, row_weights):
@@ -217,7 +174,7 @@ def _reference_drhs(p: GroupedParams, lhs, gy, group_sizes, gather, scatter, row
     if row_weights is not None:
         g = g * jnp.where(owned, row_weights, jnp.zeros_like(row_weights))[:, None]
     if 0 in (*x.shape, *shape):
-        return jnp.zeros(shape, jnp.float32)
+        return jnp.zeros(shape, p.out_dtype)
     # A row with a partner that does not exist must not enter the product with it: it may hold NaN.
     x = jnp.where(
         reference.rows_of(jnp.ones_like(gy[:, :1]), scatter, owned) > 0, x, jnp.zeros_like(x)
@@ -228,4 +185,4 @@ def _reference_drhs(p: GroupedParams, lhs, gy, group_sizes, gather, scatter, row
     sizes = reference.clip_sizes(group_sizes, rows)
     like = jax.typeof(x).update(shape=shape)
     forward = lambda r: lax.ragged_dot(x, r, sizes, p.lax_precision, jnp.float32)  # noqa: E731
-    return jax.linear_transpose(forward, like)(g)[0]
+    return jax.linear_transpose(forward, like)(g)[0].astype(p.out_dtype)

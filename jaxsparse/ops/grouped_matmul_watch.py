@@ -1,13 +1,13 @@
 """What `js.explain` and `js.checked` see of the data of a grouped product."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxsparse.reference.grouped_matmul import owned_rows
+from jaxsparse.reference.grouped_matmul import clip_sizes, owned_rows
 from jaxsparse.select.config import settings
 
 
@@ -24,8 +24,13 @@ class RowCount:
     @staticmethod
     def of(group_sizes: jax.Array, rows: int) -> "RowCount":
         """From group_sizes int32[g]."""
-        owned = jnp.minimum(jnp.maximum(group_sizes, 0).sum(), rows)
-        return RowCount(rows, owned, (group_sizes.sum() > rows) | (group_sizes < 0).any())
+        return RowCount(rows, *_count(group_sizes, rows))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _count(group_sizes: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
+    kept = clip_sizes(group_sizes, rows)
+    return kept.sum(), (kept != group_sizes).any()
 
 
 def check_rows(
@@ -43,6 +48,7 @@ def check_rows(
     }
 
     def raise_if(sizes: np.ndarray, wild: dict[str, np.ndarray]) -> None:
+        sizes = np.asarray(sizes, np.int64)
         if (sizes < 0).any() or sizes.sum() > rows:
             raise ValueError(
                 f"grouped_matmul: group_sizes sum to {sizes.sum()} (smallest {sizes.min()}) "

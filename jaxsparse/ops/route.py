@@ -4,15 +4,18 @@ import functools
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Int
 
+from jaxsparse.bits.integers import as_int32
 from jaxsparse.bits.pack import implementation_key
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi.platform import NAMES, plan
+from jaxsparse.ffi.register import native
 from jaxsparse.ops.checks import check_rank
 from jaxsparse.reference import route as reference
+from jaxsparse.select.explain import Counted, record
 
 
 class Routing(NamedTuple):
@@ -45,7 +48,7 @@ def route(
         expert_ids: any integer dtype [t, top_k]. An id outside [0, num_experts), such as -1, is
             dropped: its assignment is sorted to the end and belongs to no group.
         num_experts: how many experts there are; may be 0.
-        implementation: None (best available), "cpu", "reference", or a sequence of them.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:
         A `Routing` of int32 arrays, for `grouped_matmul(gather=, scatter=)`. `routing.order` picks
@@ -56,9 +59,8 @@ def route(
             when a named implementation cannot run.
     """
     check_rank("expert_ids", expert_ids, 2)
-    expert_ids = jnp.asarray(expert_ids)
-    if not jnp.issubdtype(expert_ids.dtype, jnp.integer):
-        raise TypeError(f"expert_ids has dtype {expert_ids.dtype}; it takes integers")
+    # An id that int32 cannot hold must not wrap into range.
+    expert_ids = as_int32("expert_ids", expert_ids)
     if isinstance(num_experts, bool) or not isinstance(num_experts, (int, np.integer)):
         raise TypeError(f"num_experts must be an int, not {type(num_experts).__name__}")
     if num_experts < 0 or num_experts >= 2**31 or expert_ids.size >= 2**31:
@@ -66,15 +68,21 @@ def route(
             f"num_experts={num_experts}, expert_ids has shape {expert_ids.shape}: "
             "both counts take 0 to 2^31 - 1"
         )
-    return Routing(*_run(expert_ids, int(num_experts), implementation_key(implementation)))
+    routing = Routing(*_run(expert_ids, int(num_experts), implementation_key(implementation)))
+    record(
+        "route",
+        f"{expert_ids.dtype.name}{list(expert_ids.shape)} to {num_experts} experts",
+        plan("route", implementation, NAMES),
+        None,
+        Counted(expert_ids.size, routing.group_sizes.sum()),
+        "assignments",
+    )
+    return routing
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _run(expert_ids: jax.Array, num_experts: int, implementation: Any) -> tuple[jax.Array, ...]:
-    limits = jnp.iinfo(expert_ids.dtype)
-    if limits.max > 2**31 - 1:  # an id that int32 cannot hold must not wrap into range
-        expert_ids = jnp.clip(expert_ids, max(limits.min, -1), 2**31 - 1)
-    ids = expert_ids.astype(jnp.int32).reshape(1, -1)
+    ids = expert_ids.reshape(1, -1)
     order, source, sizes = _router(expert_ids.shape[1], num_experts, implementation)(ids)
     return order[0], source[0], source[0], sizes[0]
 
@@ -85,15 +93,24 @@ def _router(top_k: int, num_experts: int, implementation: Any) -> Any:
     lists.
     """
 
-    def native(ids: jax.Array) -> tuple[jax.Array, ...]:
+    def on_device(platform: str, ids: jax.Array) -> tuple[jax.Array, ...]:
+        words = num_experts + 1
+        if platform == "cuda":
+            words = native(platform).route_workspace(*ids.shape, num_experts)
         results = [(ids.shape, np.int32), (ids.shape, np.int32)]
-        results += [((ids.shape[0], num_experts), np.int32), ((num_experts + 1,), np.int32)]
+        results += [((ids.shape[0], num_experts), np.int32), ((words,), np.int32)]
         return tuple(ffi_call("jaxsparse_route", results, ids, top_k=max(top_k, 1))[:3])
 
     @custom_vmap
     def run(ids: jax.Array) -> tuple[jax.Array, ...]:
         plain = functools.partial(reference.route, top_k=top_k, num_experts=num_experts)
-        return dispatch("route", implementation, cpu=native, reference=plain)(ids)
+        return dispatch(
+            "route",
+            implementation,
+            cuda=functools.partial(on_device, "cuda"),
+            cpu=functools.partial(on_device, "cpu"),
+            reference=plain,
+        )(ids)
 
     @run.def_vmap
     def rule(axis_size: int, in_batched: list[bool], ids: jax.Array):

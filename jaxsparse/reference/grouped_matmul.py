@@ -11,7 +11,9 @@ def clip_sizes(group_sizes: jax.Array, rows: int) -> jax.Array:
     """Sizes as they count: a negative one is zero, what reaches past the last sorted row is cut
     off.
     """
-    ends = jnp.minimum(jnp.cumsum(jnp.maximum(group_sizes, 0)), rows)
+    sizes = jnp.clip(group_sizes, 0, rows)
+    # The running sum stops at `rows`, before int32 could overflow.
+    ends = lax.associative_scan(lambda a, b: jnp.minimum(a, rows - b) + b, sizes)
     return jnp.diff(ends, prepend=jnp.zeros(1, ends.dtype))
 
 

@@ -2,6 +2,8 @@
 against flax's own layers.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -145,6 +147,8 @@ def test_nnx_equals_linen(rng):
         ({"top_k": 6}, "top_k=6"),
         ({"activation": "tanh"}, "activation='tanh'"),
         ({"routing": "hash"}, "routing='hash'"),
+        ({"normalize": "x"}, "normalize='x'"),
+        ({"normalize": True, "routing": "expert_choice"}, "normalize=True"),
     ],
 )
 def test_bad_options_are_named(rng, options, words):
@@ -155,12 +159,48 @@ def test_bad_options_are_named(rng, options, words):
         nn.nnx.MoE(D, **given, rngs=nnx.Rngs(0))
 
 
-def test_bad_token_mask_is_named(rng):
+@pytest.mark.parametrize("name", ["dtype", "param_dtype"])
+def test_what_is_no_dtype_is_named(rng, name):
+    with pytest.raises(TypeError, match=f"^{name}='foo' is no dtype"):
+        make(rng, **{name: "foo"})
+    with pytest.raises(TypeError, match=f"^{name}='foo' is no dtype"):
+        nn.nnx.MoE(D, EXPERTS, HIDDEN, rngs=nnx.Rngs(0), **{name: "foo"})
+
+
+def test_bad_calls_are_named(rng):
     layer, variables, x = make(rng)
-    with pytest.raises(ValueError, match="token_mask has shape"):
-        layer.apply(variables, x, jnp.ones(3, bool))
-    with pytest.raises(TypeError, match="token_mask has dtype"):
-        layer.apply(variables, x, jnp.ones((3, 7)))
+    mask = jnp.ones((3, 7), bool)
+    other = nn.nnx.MoE(D, EXPERTS, HIDDEN, rngs=nnx.Rngs(0))
+    for call in (functools.partial(layer.apply, variables), other):
+        with pytest.raises(ValueError, match=r"token_mask has shape .* need \(3, 7\)"):
+            call(x, mask[:, 0])
+        with pytest.raises(TypeError, match="token_mask has dtype"):
+            call(x, jnp.ones((3, 7)))
+        for given in ("x", mask.tolist(), js.tile_index(mask[None])):
+            name = type(given).__name__
+            told = rf"^token_mask must be an array of shape \(3, 7\), not {name}; it takes bool\n?"
+            with pytest.raises(TypeError, match=told):
+                call(x, given)
+        with pytest.raises(TypeError, match="inputs must be an array, not list"):
+            call(x.tolist())
+        with pytest.raises(ValueError, match="inputs has shape"):
+            call(x[0, 0, 0])
+
+
+def test_bad_calls_of_masked_dense_are_named(rng):
+    x, mask = jnp.asarray(rng.standard_normal((3, 7, D), np.float32)), jnp.ones((3, 7), bool)
+    layer = nn.linen.MaskedDense(HIDDEN)
+    variables = layer.init(jax.random.key(0), x)
+    other = nn.nnx.MaskedDense(D, HIDDEN, rngs=nnx.Rngs(0))
+    for call in (functools.partial(layer.apply, variables), other):
+        with pytest.raises(TypeError, match="inputs must be an array, not list"):
+            call(x.tolist(), mask)
+        with pytest.raises(TypeError, match=r"token_mask must be an array .* not list"):
+            call(x, mask.tolist())
+        with pytest.raises(ValueError, match="token_mask has shape"):
+            call(x, mask[:, :-1])
+        with pytest.raises(TypeError, match="base must be an array, not float"):
+            call(x, mask, base=0.0)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

@@ -17,13 +17,6 @@ import jaxsparse as js
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-@pytest.fixture(params=["reference", "cpu"], scope="module")
-def implementation(request):
-    if request.param == "cpu" and jax.default_backend() != "cpu":
-        pytest.skip("lowered for the GPU here")
-    return request.param
-
-
 FORMS = ("plain", "gather", "scatter", "both", "weighted", "all")
 
 
@@ -293,6 +286,8 @@ def test_bitwise_repeat(implementation, rng, form):
 
 @pytest.mark.parametrize("variant", ["auto", "tall", "wide"])
 def test_variants(rng, variant):
+    if jax.default_backend() != "cpu":
+        pytest.skip("variants of the CPU")
     diff, rest = problem(rng, rows=300, groups=4, outputs=150, depth=70)
     assert variant in {v.name for v in js.variants("grouped_matmul")}
     with js.config(variant=variant):

@@ -35,6 +35,9 @@ CASES = {
     "precision": ({"precision": "enormous"}, ValueError, "precision='enormous'"),
     "result dtype": ({"preferred_element_type": jnp.float16}, TypeError, "preferred_element_type"),
     "implementation": ({"implementation": "tpu"}, ValueError, "'tpu' is none of"),
+    "implementation type": ({"implementation": 3}, TypeError, "implementation=3; it takes"),
+    "result word": ({"preferred_element_type": "foo"}, TypeError, "preferred_element_type='foo'"),
+    "rhs unknown": ({"rhs": np.full((3, 4, 5), None)}, TypeError, "rhs has dtype object"),
 }
 
 
@@ -73,6 +76,7 @@ def test_route_names_the_argument(name):
     [
         ({"group_sizes": jnp.asarray([2, 1, 9], jnp.int32)}, "group_sizes sum to 12"),
         ({"group_sizes": jnp.asarray([2, -1, 3], jnp.int32)}, "smallest -1"),
+        ({"group_sizes": jnp.asarray([2**31 - 1, 1, 0], jnp.int32)}, "sum to 2147483648"),
         ({"gather": INDICES.at[2].set(6)}, "gather has 1 indices out of range"),
         ({"scatter": INDICES.at[2].set(-4)}, "scatter has 1 indices out of range"),
     ],
@@ -88,6 +92,36 @@ def test_wide_integers_do_not_wrap(rng):
         scatter = jnp.asarray([0, 2**32, 2**32 + 1, -(2**32), 4, 5])
         got = call(scatter=scatter)
     np.testing.assert_allclose(np.asarray(got)[:, 0], [4, 0, 0, 0, 4, 4])
+
+
+def test_numpy_integers_do_not_wrap(implementation):
+    """Without x64, jax would keep the low 32 bits."""
+    rows = jnp.arange(1.0, 7.0)[:, None] * jnp.ones(4)
+    sizes = np.array([2**32 + 1, 3, 0])
+    got = call(lhs=rows, group_sizes=sizes, implementation=implementation)
+    np.testing.assert_allclose(np.asarray(got)[:, 0], 4 * np.arange(1, 7))
+    gather = np.array([2**32 + 1, 1, -(2**32) + 1])
+    got = call(lhs=rows, gather=gather, implementation=implementation)
+    np.testing.assert_allclose(np.asarray(got)[:, 0], [0, 8, 0])
+
+
+def test_sizes_past_int32_in_sum(implementation):
+    rhs = jnp.arange(1.0, 5.0)[:, None, None] * jnp.ones((4, 5))
+    lhs = jnp.ones((20, 4))
+    huge = jnp.asarray([10, 2**31 - 1, 2**31 - 1, 1], jnp.int32)
+
+    def run(sizes):
+        def total(lhs, rhs):
+            y = js.grouped_matmul(lhs, rhs, sizes, implementation=implementation)
+            return jnp.sum(y * jnp.arange(1.0, 21.0)[:, None])
+
+        return jax.value_and_grad(total, (0, 1))(lhs, rhs)
+
+    plain = jnp.asarray([10, 10, 0, 0], jnp.int32)
+    jax.tree.map(np.testing.assert_allclose, run(huge), run(plain))
+    told = js.explain(lambda: js.grouped_matmul(lhs, rhs, huge, implementation=implementation))
+    assert told.calls[0].counts == [20]
+    assert told.calls[0].overflows == 1
 
 
 def test_donated_and_transposed_operands(rng):

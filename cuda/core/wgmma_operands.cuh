@@ -1,0 +1,102 @@
+// wgmma with every order of operands: A from shared memory with either axis contiguous or from
+// registers, B with either axis contiguous. wgmma.cuh describes the tiles.
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/core/wgmma.cuh"
+
+namespace jaxsparse::ptx {
+
+#define JAXSPARSE_ACC8(i)                                                                     \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+#define JAXSPARSE_ACC32(i) \
+  JAXSPARSE_ACC8(i), JAXSPARSE_ACC8(i + 8), JAXSPARSE_ACC8(i + 16), JAXSPARSE_ACC8(i + 24)
+#define JAXSPARSE_ACC_64 JAXSPARSE_ACC32(0), JAXSPARSE_ACC32(32)
+#define JAXSPARSE_ACC_128 JAXSPARSE_ACC_64, JAXSPARSE_ACC32(64), JAXSPARSE_ACC32(96)
+#define JAXSPARSE_REGS_64                                                                 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
+  "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, " \
+  "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
+  "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define JAXSPARSE_REGS_128                                                                \
+  JAXSPARSE_REGS_64                                                                       \
+  ", "                                                                                    \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, " \
+  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, " \
+  "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "    \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "  \
+  "%126, %127"
+
+// FLAG is the number of the operand that says whether to accumulate; INPUTS name A, B and the
+// orders.
+#define JAXSPARSE_MMA(REGS, SHAPE, KIND, FLAG, INPUTS, ...)                                        \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #FLAG                                          \
+               ", 0;\nwgmma.mma_async.sync.aligned." SHAPE ".f32." KIND " {" JAXSPARSE_REGS_##REGS \
+               "}, " INPUTS ";\n}"                                                                 \
+               : JAXSPARSE_ACC_##REGS                                                              \
+               : __VA_ARGS__)
+
+// d = a * b + (accumulate ? d : 0). A is 64 x K, rows contiguous in K, or in M when TransposeA; B
+// is K x N, contiguous in K, or in N when TransposeB. TF32 knows neither transposition.
+template <typename T, int N, bool TransposeA, bool TransposeB>
+__device__ __forceinline__ void MmaShared(float (&d)[N / 2], uint64_t a, uint64_t b,
+                                          int accumulate) {
+  static_assert(N == 128 || N == 256, "the table of instructions has N of 128 and 256");
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define JAXSPARSE_SHARED(SHAPE, KIND)                                                           \
+  if constexpr (N == 256) {                                                                     \
+    JAXSPARSE_MMA(128, "m64n256" SHAPE, KIND, 130, "%128, %129, p, 1, 1, %131, %132", "l"(a),   \
+                  "l"(b), "r"(accumulate), "n"(TransposeA), "n"(TransposeB));                   \
+  } else {                                                                                      \
+    JAXSPARSE_MMA(64, "m64n128" SHAPE, KIND, 66, "%64, %65, p, 1, 1, %67, %68", "l"(a), "l"(b), \
+                  "r"(accumulate), "n"(TransposeA), "n"(TransposeB));                           \
+  }
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    JAXSPARSE_SHARED("k16", "bf16.bf16")
+  } else if constexpr (std::is_same_v<T, __half>) {
+    JAXSPARSE_SHARED("k16", "f16.f16")
+  } else {
+    static_assert(!TransposeA && !TransposeB, "TF32 operands have K contiguous");
+    Mma<T, N>(d, a, b, accumulate);
+  }
+#undef JAXSPARSE_SHARED
+#endif
+}
+
+// As MmaShared, with this warp's 16 x 16 fragment of A in registers.
+template <typename T, int N, bool TransposeB>
+__device__ __forceinline__ void MmaRegisters(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b,
+                                             int accumulate) {
+  static_assert(N == 128 || N == 256, "the table of instructions has N of 128 and 256");
+  static_assert(!std::is_same_v<T, TF32>, "A fragments are of 16-bit types");
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define JAXSPARSE_REGISTERS(KIND)                                                                \
+  if constexpr (N == 256) {                                                                      \
+    JAXSPARSE_MMA(128, "m64n256k16", KIND, 133, "{%128, %129, %130, %131}, %132, p, 1, 1, %134", \
+                  "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),           \
+                  "n"(TransposeB));                                                              \
+  } else {                                                                                       \
+    JAXSPARSE_MMA(64, "m64n128k16", KIND, 69, "{%64, %65, %66, %67}, %68, p, 1, 1, %70",         \
+                  "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),           \
+                  "n"(TransposeB));                                                              \
+  }
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    JAXSPARSE_REGISTERS("bf16.bf16")
+  } else {
+    JAXSPARSE_REGISTERS("f16.f16")
+  }
+#undef JAXSPARSE_REGISTERS
+#endif
+}
+
+#undef JAXSPARSE_MMA
+#undef JAXSPARSE_REGS_128
+#undef JAXSPARSE_REGS_64
+#undef JAXSPARSE_ACC_128
+#undef JAXSPARSE_ACC_64
+#undef JAXSPARSE_ACC32
+#undef JAXSPARSE_ACC8
+
+}  // namespace jaxsparse::ptx

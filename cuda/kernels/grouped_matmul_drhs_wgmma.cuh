@@ -1,0 +1,285 @@
+// The gradient of the weights of grouped products on Hopper's tensor cores: for each group
+// lhs^T @ gy with its sorted rows as K, both operands gathered as they lie.
+//
+// Floor:    2 * rows * K * N operations at 790 TFLOP/s; both operands once for every row of tiles
+//           of the other from L2; the result written once at 4.3 TB/s.
+// Tile:     128 rows (depth) x 256 columns (outputs) of one group, its sorted rows in steps of 64.
+// Pipeline: one warpgroup loads, two multiply; four stages. Rows that follow each other come by TMA
+//           in whole steps, others by cp.async. Tensor cores read both operands with K as the outer
+//           axis. Row weights multiply lhs between shared memory and the tensor cores, in
+//           registers.
+// Grid:     persistent, one CTA a multiprocessor.
+// Predicted: a step costs what one of the product does, 1024 to 1330 cycles; with 8 steps a tile
+// the
+//           store of 64 KB adds a third.
+// Measured (H200, bf16): 655 TFLOP/s at 8192 x 4096 x 14336 with 8 equal groups (16 steps a tile),
+// 547
+//           with unequal ones; 4096 rows, 768 x 3072: 46 us with 8 groups, 109 us with 64 (302 MB
+//           written, 3 TB/s).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/core/warpgroup.cuh"
+#include "cuda/kernels/grouped_matmul_plan.h"
+#include "cuda/tile/box_store.cuh"
+#include "cuda/tile/depth_gather.cuh"
+#include "cuda/tile/operand_mma.cuh"
+#include "cuda/tile/pipeline.cuh"
+#include "cuda/tile/row_store.cuh"
+#include "cuda/tile/scaled_fragments.cuh"
+
+namespace jaxsparse {
+
+struct GroupedDrhsParams {
+  SortedRows lhs, gy;        // each the other's partner
+  const int32_t* starts;     // [groups + 1]
+  const float* row_weights;  // nullptr: 1
+  void* drhs;
+  int groups, depth, outputs, m_tiles, n_tiles;
+  bool out_f32;
+  bool lhs_boxes, gy_boxes;  // not gathered: whole steps come in boxes of 64 rows by 128 bytes
+};
+
+template <typename Element, bool ScaledRows>
+struct GroupedDrhsConfig {
+  using T = Element;
+  static constexpr bool kScaled = ScaledRows;
+  static constexpr int kTileM = 128, kTileN = 256, kStages = 4;
+  static constexpr int kConsumers = 2;
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kMultiplyRegisters = 208, kLoadRegisters = 88;
+
+  using LoadA = DepthGather<kTileM / 64>;
+  using LoadB = DepthGather<kTileN / 64>;
+  using Mma = OperandMma<T, kTileN, true, true>;
+  using Ring = Pipeline<kStages, kDepthThreads, 4 * kConsumers, 1>;
+  using Position = RingPosition<kStages>;
+  using Rows = RowStore<T, kTileN>;
+  using Boxes = BoxStore<T, kTileN>;
+
+  struct alignas(1024) Shared {
+    uint8_t a[kStages][LoadA::kBytes];
+    uint8_t b[kStages][LoadB::kBytes];
+    uint8_t out[4 * kConsumers][Boxes::kWarpBytes];
+    float weights[kStages][kDepthRows];
+    Ring ring;
+  };
+  static constexpr int kSharedBytes = sizeof(Shared) + 1024;  // room to align
+  static_assert(kSharedBytes <= 227 * 1024, "the stages do not fit in shared memory");
+};
+
+// Tiles of all groups in turn, a group's depth fastest.
+class DrhsSchedule {
+ public:
+  struct Tile {
+    int group, m_tile, n_tile;
+    int begin, end;  // sorted rows
+  };
+
+  __device__ explicit DrhsSchedule(const GroupedDrhsParams& p)
+      : p_(p), at_(blockIdx.x), tiles_(int64_t{p.groups} * p.m_tiles * p.n_tiles) {}
+
+  __device__ bool Next(Tile* tile) {
+    if (at_ >= tiles_) return false;
+    const int per_group = p_.m_tiles * p_.n_tiles;
+    tile->group = static_cast<int>(at_ / per_group);
+    const int inside = static_cast<int>(at_ - int64_t{tile->group} * per_group);
+    tile->n_tile = inside / p_.m_tiles;
+    tile->m_tile = inside - tile->n_tile * p_.m_tiles;
+    tile->begin = __ldg(p_.starts + tile->group);
+    tile->end = __ldg(p_.starts + tile->group + 1);
+    at_ += gridDim.x;
+    return true;
+  }
+
+ private:
+  const GroupedDrhsParams& p_;
+  int64_t at_, tiles_;
+};
+
+// The steps of all of a CTA's tiles, one after the other.
+class DrhsSteps {
+ public:
+  struct Step {
+    int m_tile, n_tile;
+    int first, end;  // sorted rows, `end` the group's
+  };
+
+  __device__ explicit DrhsSteps(const GroupedDrhsParams& p) : schedule_(p) {}
+
+  __device__ bool Next(Step* step) {
+    first_ += kDepthRows;
+    while (first_ >= tile_.end) {
+      if (!schedule_.Next(&tile_)) return false;
+      first_ = tile_.begin;
+    }
+    *step = {tile_.m_tile, tile_.n_tile, first_, tile_.end};
+    return true;
+  }
+
+ private:
+  DrhsSchedule schedule_;
+  DrhsSchedule::Tile tile_ = {0, 0, 0, 0, 0};
+  int first_ = 0;
+};
+
+// The weights of the 64 sorted rows from `first` on; zeros past `end`.
+__device__ __forceinline__ void CopyWeights(const float* weights, int first, int end, float* shared,
+                                            int thread) {
+  if (thread >= kDepthRows) return;
+  const bool reads = first + thread < end;
+  asm volatile(
+      "cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(ptx::SharedAddress(shared + thread)),
+      "l"(weights + (reads ? first + thread : 0)), "r"(reads ? 4 : 0)
+      : "memory");
+}
+
+// Whether any thread of the loading warpgroup says so.
+__device__ __forceinline__ bool AnyLoader(bool mine) {
+  int any;
+  asm volatile(
+      "{\n.reg .pred p, q;\n"
+      "setp.ne.b32 p, %1, 0;\n"
+      "barrier.red.or.pred q, 1, 128, p;\n"
+      "selp.s32 %0, 1, 0, q;\n}"
+      : "=r"(any)
+      : "r"(static_cast<int>(mine))
+      : "memory");
+  return any != 0;
+}
+
+// One thread: `Blocks` boxes of 64 columns of the rows from `row` on.
+template <int Blocks>
+__device__ __forceinline__ void LoadBoxes(uint32_t shared, const CUtensorMap* map, int column,
+                                          int row, uint32_t barrier) {
+#pragma unroll
+  for (int b = 0; b < Blocks; ++b) {
+    ptx::LoadBox(shared + b * kDepthRows * kRowStepBytes, map, column + b * 64, row, barrier);
+  }
+}
+
+// The loading warpgroup: both operands' columns of a tile, step by step; the next step's rows are
+// looked up while this one's are copied.
+template <typename C>
+__device__ __forceinline__ void ProduceDepth(const GroupedDrhsParams& p, const CUtensorMap* lhs_map,
+                                             const CUtensorMap* gy_map,
+                                             typename C::Shared& shared) {
+  const int thread = threadIdx.x % kDepthThreads;
+  const typename C::LoadA lhs(p.lhs, thread);
+  const typename C::LoadB gy(p.gy, thread);
+  DepthRows rows(p.lhs, p.gy, thread);
+  DrhsSteps steps(p);
+  DrhsSteps::Step step, next;
+  typename C::Position at;
+  bool more = steps.Next(&next);
+  if (more) rows.Ask(next.first, next.end);
+  while (more) {
+    step = next;
+    const bool lacks = rows.Take();
+    more = steps.Next(&next);
+    if (more) rows.Ask(next.first, next.end);
+    const uint32_t full = shared.ring.Full(at.stage);
+    const uint32_t a = ptx::SharedAddress(shared.a[at.stage]);
+    const uint32_t b = ptx::SharedAddress(shared.b[at.stage]);
+    const int m = step.m_tile * C::kTileM, n = step.n_tile * C::kTileN;
+    const bool whole = (p.lhs_boxes || p.gy_boxes) && !AnyLoader(lacks);
+    const bool box_lhs = whole && p.lhs_boxes, box_gy = whole && p.gy_boxes;
+    shared.ring.WaitEmpty(at);
+    if (thread == 0) {
+      const int bytes = (box_lhs ? C::LoadA::kBytes : 0) + (box_gy ? C::LoadB::kBytes : 0);
+      ptx::BarrierArriveExpect(full, bytes);
+      if (box_lhs) LoadBoxes<C::kTileM / 64>(a, lhs_map, m, step.first, full);
+      if (box_gy) LoadBoxes<C::kTileN / 64>(b, gy_map, n, step.first, full);
+    }
+    if (!box_lhs) lhs.Copy(a, rows.lhs, m / 8);
+    if (!box_gy) gy.Copy(b, rows.gy, n / 8);
+    if constexpr (C::kScaled) {
+      CopyWeights(p.row_weights, step.first, step.end, shared.weights[at.stage], thread);
+    }
+    ptx::BarrierArriveAfterCopies(full);
+    at.Advance();
+  }
+}
+
+template <typename C>
+__device__ __forceinline__ void MultiplyDepth(typename C::Mma& mma, typename C::Shared& shared,
+                                              typename C::Position& at, int rows) {
+  const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+  int previous = 0;
+  mma.Clear();
+  for (int first = 0; first < rows; first += kDepthRows) {
+    shared.ring.WaitFull(at);
+    const uint32_t a = ptx::SharedAddress(shared.a[at.stage]) + group * C::LoadA::kBlockBytes;
+    const uint32_t b = ptx::SharedAddress(shared.b[at.stage]);
+    ptx::FenceAsyncProxy();
+    if constexpr (C::kScaled) {
+      uint32_t fragments[C::Mma::kSlices][4];
+      LoadScaledFragments<typename C::T>(fragments, a, shared.weights[at.stage]);
+      mma.MultiplyFragments(fragments, b);
+      mma.template Retire<0>();
+      shared.ring.Release(at.stage, lane);
+    } else {
+      mma.Multiply(a, b);
+      mma.template Retire<1>();
+      if (first > 0) shared.ring.Release(previous, lane);
+    }
+    previous = at.stage;
+    at.Advance();
+  }
+  mma.template Retire<0>();
+  if (!C::kScaled && rows > 0) shared.ring.Release(previous, lane);
+}
+
+template <typename C>
+__device__ __forceinline__ void ConsumeDepth(const GroupedDrhsParams& p, const CUtensorMap* out,
+                                             typename C::Shared& shared) {
+  const typename C::Rows store(p.drhs, p.outputs, p.out_f32);
+  const typename C::Boxes boxes(out, ptx::SharedAddress(shared.out[threadIdx.x / 32]));
+  const int warp_row = threadIdx.x / 32 * kStoreRows, lane_row = threadIdx.x % 32 / 4;
+  DrhsSchedule schedule(p);
+  typename C::Position at;
+  for (DrhsSchedule::Tile tile; schedule.Next(&tile);) {
+    typename C::Mma mma;
+    MultiplyDepth<C>(mma, shared, at, tile.end - tile.begin);
+    const int first = tile.m_tile * C::kTileM + warp_row, column = tile.n_tile * C::kTileN;
+    StoredRows to;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int k = first + lane_row + 8 * h;
+      if (k < p.depth) to.row[h] = tile.group * p.depth + k;
+      to.counts[h] = tile.begin < tile.end;
+    }
+    if (!p.out_f32 && first + kStoreRows <= p.depth) {
+      C::Rows::Scale(mma.acc, to);
+      boxes.Store(mma.acc, tile.group * p.depth + first, column);
+    } else {
+      store.Store(mma.acc, to, column);
+    }
+  }
+  boxes.Finish();
+}
+
+template <typename C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    GroupedDrhsWgmmaKernel(const __grid_constant__ GroupedDrhsParams p,
+                           const __grid_constant__ CUtensorMap lhs,
+                           const __grid_constant__ CUtensorMap gy,
+                           const __grid_constant__ CUtensorMap out) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ uint8_t raw[];
+  const uint32_t skew = (1024 - ptx::SharedAddress(raw) % 1024) % 1024;
+  auto& shared = *reinterpret_cast<typename C::Shared*>(raw + skew);
+  if (threadIdx.x == 0) shared.ring.Init();
+  __syncthreads();
+  if (threadIdx.x / 128 < C::kConsumers) {
+    ptx::RaiseRegisters<C::kMultiplyRegisters>();
+    ConsumeDepth<C>(p, &out, shared);
+  } else {
+    ptx::LowerRegisters<C::kLoadRegisters>();
+    ProduceDepth<C>(p, &lhs, &gy, shared);
+  }
+#endif
+}
+
+}  // namespace jaxsparse

@@ -1,0 +1,342 @@
+// Grouped products on Hopper's tensor cores: gathered or contiguous rows -> dense wgmma tile ->
+// rows of the result, persistent over the row tiles of all groups.
+//
+// Floor:    2 * rows * K * N operations at 790 TFLOP/s (bf16, fp16) or 414 (TF32); the weights of
+//           every group that has rows, the rows and the result once at 4.3 TB/s.
+// Tile:     128 rows of one group x tile_n columns, K in steps of 128 bytes.
+// Pipeline: one warpgroup loads, two multiply 64 rows each; `stages` stages. Contiguous rows come
+// by
+//           TMA, gathered ones by cp.async, weights by TMA in the order in which they lie. Half a
+//           tile without rows is not multiplied.
+// Grid:     persistent, one CTA a multiprocessor; the tiles are found on the device.
+// Predicted: a step of 128 x 256 x 64 keeps the tensor cores busy for 1024 cycles and reads 48 KB
+// from
+//           L2; 36 bytes a cycle and multiprocessor (8.3 TB/s in all) make that 1330.
+// Measured (H200, bf16): 1180 cycles a step from contiguous rows, 779 TFLOP/s at 8192 x 4096 x
+// 14336
+//           with 8 equal groups, 662 with unequal ones; about 1500 from gathered rows (616). Short
+//           sums pay for their stores: 540 to 560 at K of 768. 64 groups of 64 rows (302 MB of
+//           weights) 86 us, 3.9 TB/s with the result.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/core/warpgroup.cuh"
+#include "cuda/kernels/grouped_matmul_params.cuh"
+#include "cuda/kernels/grouped_matmul_schedule.cuh"
+#include "cuda/kernels/grouped_matmul_variant.h"
+#include "cuda/tile/box_store.cuh"
+#include "cuda/tile/operand_mma.cuh"
+#include "cuda/tile/pipeline.cuh"
+#include "cuda/tile/row_store.cuh"
+#include "cuda/tile/stack_load.cuh"
+
+namespace jaxsparse {
+
+template <typename Element, int N, int StageCount, bool KMajorWeights, bool IsGated = false>
+struct GroupedConfig {
+  using T = Element;
+  static constexpr bool kGated = IsGated;  // half of the columns gate the other half
+  static constexpr int kTileM = 128, kTileN = N, kStages = StageCount;
+  static constexpr int kOutN = kGated ? kTileN / 2 : kTileN;  // of the result
+  static constexpr int kConsumers = 2;
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kMultiplyRegisters = 208, kLoadRegisters = 88;
+
+  using Gather = RowGather<kTileM>;
+  using Weights =
+      std::conditional_t<kGated, PairLoad<T, kTileN>, StackLoad<T, kTileN, KMajorWeights>>;
+  using Mma = OperandMma<T, kTileN, false, !KMajorWeights>;
+  using Ring = Pipeline<kStages, Gather::kThreads, 4 * kConsumers, 1>;
+  using Position = RingPosition<kStages>;
+  using Schedule = GroupedSchedule<kTileM>;
+  using Rows = RowStore<T, kOutN>;
+  static constexpr bool kBoxes = DTypeTraits<T>::kBytes == 2;  // results may leave by TMA
+  using Boxes = BoxStore<std::conditional_t<kBoxes, T, __half>, kOutN>;
+
+  struct alignas(1024) Shared {
+    uint8_t a[kStages][kTileM * kRowStepBytes];
+    uint8_t b[kStages][Weights::kBytes];
+    uint8_t out[kBoxes ? 4 * kConsumers : 1][Boxes::kWarpBytes];
+    Ring ring;
+  };
+  static constexpr int kSharedBytes = sizeof(Shared) + 1024;  // room to align
+  static_assert(kSharedBytes <= 227 * 1024, "the stages do not fit in shared memory");
+};
+
+// A stage is full when the weights' and the contiguous rows' bytes, or all gathered rows have
+// landed.
+template <typename C>
+__device__ __forceinline__ void InitRing(const GroupedParams& p, typename C::Shared& shared) {
+  for (int s = 0; s < C::kStages; ++s) {
+    ptx::BarrierInit(shared.ring.Full(s), p.contiguous ? 1 : C::Gather::kThreads + 1);
+    ptx::BarrierInit(shared.ring.Empty(s), 4 * C::kConsumers);
+  }
+  ptx::FenceBarrierInit();
+}
+
+// The loading warpgroup where rows are gathered.
+template <typename C>
+__device__ __forceinline__ void ProduceGathered(const GroupedParams& p, const GroupedMaps& maps,
+                                                typename C::Shared& shared) {
+  const int thread = threadIdx.x % C::Gather::kThreads, warp = thread / 32;
+  const typename C::Weights weights(maps, p.read_once);
+  typename C::Gather gather(p.lhs, thread);
+  typename C::Schedule schedule(p);
+  typename C::Position at;
+  RowTile tile;
+  for (int n_tile; schedule.Next(&tile, &n_tile);) {
+    if (tile.group < 0) continue;
+    gather.Begin(tile.first, tile.rows);
+    for (int step = 0; step < p.k_steps; ++step) {
+      const uint32_t full = shared.ring.Full(at.stage);
+      shared.ring.WaitEmpty(at);
+      if (thread == 0) ptx::BarrierArriveExpect(full, C::Weights::kBytes);
+      if (thread % 32 == 0 && warp < C::Weights::kBoxes) {
+        weights.Load(ptx::SharedAddress(shared.b[at.stage]), tile.group, n_tile * C::kOutN, step,
+                     warp, full);
+      }
+      gather.Copy(ptx::SharedAddress(shared.a[at.stage]), step);
+      ptx::BarrierArriveAfterCopies(full);
+      at.Advance();
+    }
+  }
+}
+
+// One warp where rows are contiguous, by its first lane. Rows of the box that belong to the next
+// group are multiplied and dropped.
+template <typename C>
+__device__ __forceinline__ void ProduceBoxes(const GroupedParams& p, const GroupedMaps& maps,
+                                             typename C::Shared& shared) {
+  const typename C::Weights weights(maps, p.read_once);
+  constexpr int kBytes = C::kTileM * kRowStepBytes + C::Weights::kBytes;
+  const bool leads = threadIdx.x % 32 == 0;
+  typename C::Schedule schedule(p);
+  typename C::Position at;
+  RowTile tile;
+  for (int n_tile; schedule.Next(&tile, &n_tile);) {
+    if (tile.group < 0) continue;
+    for (int step = 0; step < p.k_steps; ++step) {
+      const uint32_t full = shared.ring.Full(at.stage);
+      if (leads) {
+        shared.ring.WaitEmpty(at);
+        ptx::BarrierArriveExpect(full, kBytes);
+        ptx::LoadBox(ptx::SharedAddress(shared.a[at.stage]), &maps.lhs,
+                     step * C::Weights::kStepElements, tile.first, full);
+#pragma unroll
+        for (int box = 0; box < C::Weights::kBoxes; ++box) {
+          weights.Load(ptx::SharedAddress(shared.b[at.stage]), tile.group, n_tile * C::kOutN, step,
+                       box, full);
+        }
+      }
+      at.Advance();
+    }
+    __syncwarp();
+  }
+}
+
+// One tile's stages through the tensor cores; `during` runs while the first one is at work. No
+// steps: the sum means nothing.
+template <typename C, class During>
+__device__ __forceinline__ void MultiplyTile(typename C::Mma& mma, typename C::Shared& shared,
+                                             typename C::Position& at, int steps, During during) {
+  const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+  int previous = 0;
+  mma.Clear();
+  for (int step = 0; step < steps; ++step) {
+    shared.ring.WaitFull(at);
+    ptx::FenceAsyncProxy();
+    mma.Multiply(ptx::SharedAddress(shared.a[at.stage]) + group * 64 * kRowStepBytes,
+                 ptx::SharedAddress(shared.b[at.stage]));
+    if (step == 0) during();
+    mma.template Retire<1>();
+    if (step > 0) shared.ring.Release(previous, lane);
+    previous = at.stage;
+    at.Advance();
+  }
+  mma.template Retire<0>();
+  if (steps > 0) shared.ring.Release(previous, lane);
+}
+
+// Lets the stages of a tile go in which this warpgroup has no rows.
+template <typename C>
+__device__ __forceinline__ void SkipTile(typename C::Shared& shared, typename C::Position& at,
+                                         int steps) {
+  for (int step = 0; step < steps; ++step) {
+    shared.ring.WaitFull(at);
+    shared.ring.Release(at.stage, threadIdx.x % 32);
+    at.Advance();
+  }
+}
+
+// What memory says of this thread's two rows of a tile, asked before the product and looked at
+// after it.
+class RowProbe {
+ public:
+  __device__ RowProbe(const GroupedParams& p, const RowTile& tile) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = LaneRow() + 8 * h;
+      row_[h] = r < tile.rows ? tile.first + r : -1;
+      index_[h] = row_[h];
+      if (row_[h] < 0) continue;
+      if (p.lhs.index != nullptr) index_[h] = Ask(p.lhs.index + row_[h]);
+      if (p.combine.scatter != nullptr) target_[h] = Ask(p.combine.scatter + row_[h]);
+      if (p.row_weights != nullptr) factor_[h] = __int_as_float(Ask(p.row_weights + row_[h]));
+    }
+  }
+
+  // Where the rows go. Rows to be added up are announced, once, where `announces`.
+  __device__ StoredRows Find(const GroupedParams& p, bool owned, bool announces) const {
+    StoredRows to;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (row_[h] < 0) continue;
+      to.counts[h] = owned && p.lhs.Check(index_[h], target_[h]) >= 0;
+      to.factor[h] = factor_[h];
+      const bool added = p.combine.scatter != nullptr;
+      if (to.counts[h] || !added) to.row[h] = row_[h];
+      if (added && to.counts[h] && announces && threadIdx.x % 4 == 0) {
+        AnnounceRow(p.combine, row_[h], target_[h]);
+      }
+    }
+    return to;
+  }
+
+ private:
+  __device__ static int LaneRow() {
+    return threadIdx.x / 128 * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+  }
+
+  __device__ static int Ask(const void* at) {
+    int v;
+    asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(v) : "l"(at));
+    return v;
+  }
+
+  int row_[2], index_[2], target_[2] = {0, 0};
+  float factor_[2] = {1.0f, 1.0f};
+};
+
+// The columns to store: silu of the first half of the sums times the second where they are gated.
+template <typename C>
+__device__ __forceinline__ auto& Finish(typename C::Mma& mma) {
+  if constexpr (!C::kGated) {
+    return mma.acc;
+  } else {
+    auto& out = reinterpret_cast<float (&)[C::kOutN / 2]>(mma.acc);
+#pragma unroll
+    for (int i = 0; i < C::kOutN / 2; ++i) {
+      out[i] = Gated(mma.acc[i], 1.0f, 0.0f) * mma.acc[i + C::kOutN / 2];
+    }
+    return out;
+  }
+}
+
+// Stores a product: a warp whose 16 rows all belong to the tile by TMA, others row by row.
+template <typename C>
+__device__ __forceinline__ void StoreTile(const GroupedParams& p, typename C::Mma& mma,
+                                          const typename C::Boxes& boxes, const RowTile& tile,
+                                          const StoredRows& to, int column) {
+  auto& out = Finish<C>(mma);
+  if constexpr (C::kBoxes) {
+    const int warp_row = threadIdx.x / 32 * kStoreRows;
+    if (!p.out_f32 && warp_row + kStoreRows <= tile.rows) {
+      C::Rows::Scale(out, to);
+      return boxes.Store(out, tile.first + warp_row, column);
+    }
+  }
+  typename C::Rows(p.out, p.outputs, p.out_f32).Store(out, to, column);
+}
+
+// A multiplying warpgroup: tile after tile; the next one is looked up during a product.
+template <typename C>
+__device__ __forceinline__ void Consume(const GroupedParams& p, const CUtensorMap* out,
+                                        typename C::Shared& shared) {
+  const int first_row = threadIdx.x / 128 * 64, warp = threadIdx.x / 32;
+  const typename C::Boxes boxes(out, ptx::SharedAddress(shared.out[C::kBoxes ? warp : 0]));
+  typename C::Schedule schedule(p);
+  typename C::Position at;
+  RowTile tile, next;
+  int n_tile, next_n;
+  for (bool more = schedule.Next(&next, &next_n); more;) {
+    tile = next;
+    n_tile = next_n;
+    const int steps = tile.group >= 0 ? p.k_steps : 0;
+    const auto look_up = [&] { more = schedule.Next(&next, &next_n); };
+    if (first_row >= tile.rows || steps == 0) look_up();
+    if (first_row >= tile.rows) {
+      SkipTile<C>(shared, at, steps);
+      continue;
+    }
+    const RowProbe probe(p, tile);
+    typename C::Mma mma;
+    MultiplyTile<C>(mma, shared, at, steps, look_up);
+    const StoredRows to = probe.Find(p, tile.group >= 0, n_tile == 0);
+    StoreTile<C>(p, mma, boxes, tile, to, n_tile * C::kOutN);
+  }
+  if constexpr (C::kBoxes) boxes.Finish();
+}
+
+template <typename C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    GroupedMatmulWgmmaKernel(const __grid_constant__ GroupedParams p,
+                             const __grid_constant__ GroupedMaps maps) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ uint8_t raw[];
+  const uint32_t skew = (1024 - ptx::SharedAddress(raw) % 1024) % 1024;
+  auto& shared = *reinterpret_cast<typename C::Shared*>(raw + skew);
+  if (threadIdx.x == 0) {
+    ptx::PrefetchTensorMap(&maps.rhs);
+    InitRing<C>(p, shared);
+  }
+  __syncthreads();
+  if (threadIdx.x / 128 < C::kConsumers) {
+    ptx::RaiseRegisters<C::kMultiplyRegisters>();
+    Consume<C>(p, &maps.out, shared);
+  } else {
+    ptx::LowerRegisters<C::kLoadRegisters>();
+    if (!p.contiguous) {
+      ProduceGathered<C>(p, maps, shared);
+    } else if (threadIdx.x / 32 == 4 * C::kConsumers) {
+      ProduceBoxes<C>(p, maps, shared);
+    }
+  }
+#endif
+}
+
+template <typename C>
+cudaError_t PrepareGrouped() {
+  return cudaFuncSetAttribute(GroupedMatmulWgmmaKernel<C>,
+                              cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes);
+}
+
+template <typename T, int TileN, int Stages>
+cudaError_t GroupedMatmulVariant<T, TileN, Stages>::Prepare() {
+  const cudaError_t status = PrepareGrouped<GroupedConfig<T, TileN, Stages, true>>();
+  if constexpr (DTypeTraits<T>::kTransposableB) {
+    if (status == cudaSuccess) return PrepareGrouped<GroupedConfig<T, TileN, Stages, false>>();
+  }
+  return status;
+}
+
+template <typename C>
+cudaError_t LaunchGrouped(const GroupedParams& p, const GroupedMaps& maps, int ctas,
+                          cudaStream_t stream) {
+  GroupedMatmulWgmmaKernel<C><<<ctas, C::kThreads, C::kSharedBytes, stream>>>(p, maps);
+  return cudaGetLastError();
+}
+
+template <typename T, int TileN, int Stages>
+cudaError_t GroupedMatmulVariant<T, TileN, Stages>::Launch(const GroupedParams& p,
+                                                           const GroupedMaps& maps, bool k_major,
+                                                           int ctas, cudaStream_t stream) {
+  if constexpr (DTypeTraits<T>::kTransposableB) {
+    if (!k_major) {
+      return LaunchGrouped<GroupedConfig<T, TileN, Stages, false>>(p, maps, ctas, stream);
+    }
+  }
+  return LaunchGrouped<GroupedConfig<T, TileN, Stages, true>>(p, maps, ctas, stream);
+}
+
+}  // namespace jaxsparse

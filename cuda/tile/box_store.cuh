@@ -1,0 +1,93 @@
+// BoxStore: one warp's 16 rows of a compute tile to consecutive rows of a 16-bit matrix, through
+// shared memory and TMA: the warp goes on while the rows travel.
+#pragma once
+
+#include <cuda.h>
+
+#include "cuda/core/dtype.cuh"
+#include "cuda/core/mbarrier.cuh"
+#include "cuda/core/warpgroup.cuh"
+
+namespace jaxsparse {
+
+namespace ptx {
+
+// Four 8 x 8 matrices of 16-bit elements; each lane names one row of 16 bytes.
+__device__ __forceinline__ void StoreMatrices(uint32_t shared, const uint32_t (&v)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared),
+               "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+               : "memory");
+}
+
+__device__ __forceinline__ void StoreBox(const CUtensorMap* map, uint32_t shared, int column,
+                                         int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\n"
+      "cp.async.bulk.commit_group;" ::"l"(map),
+      "r"(column), "r"(row), "r"(shared)
+      : "memory");
+}
+
+// Returns once at most `Pending` boxes of this thread are still to be read from shared memory.
+template <int Pending>
+__device__ __forceinline__ void WaitBoxesRead() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
+}
+
+}  // namespace ptx
+
+inline constexpr int kStoreRows = 16, kStoreColumns = 64;  // of a box
+inline constexpr int kStoreBytes = kStoreRows * kStoreColumns * 2;
+
+template <typename T, int TileN>
+class BoxStore {
+ public:
+  static constexpr int kBuffers = 2;
+  static constexpr int kWarpBytes = kBuffers * kStoreBytes;
+  static_assert(TileN % (kBuffers * kStoreColumns) == 0, "a tile must take its buffers in turn");
+
+  // `shared` is this warp's buffers, aligned to 1024 bytes.
+  __device__ BoxStore(const CUtensorMap* map, uint32_t shared) : map_(map), shared_(shared) {
+    const int lane = threadIdx.x % 32, row = lane / 8 % 2 * 8 + lane % 8;
+    line_ = row * 128;
+    place_ = lane / 16;
+    turn_ = row % 8;
+  }
+
+  // The warp's accumulators to the 16 rows from `row` on.
+  __device__ void Store(const float (&acc)[TileN / 2], int row, int column) const {
+#pragma unroll
+    for (int block = 0; block < TileN / kStoreColumns; ++block) {
+      const uint32_t buffer = shared_ + block % kBuffers * kStoreBytes;
+      if (threadIdx.x % 32 == 0) ptx::WaitBoxesRead<kBuffers - 1>();
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < kStoreColumns / 8; j += 2) {
+        uint32_t v[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int at = 4 * (block * (kStoreColumns / 8) + j + i / 2) + i % 2 * 2;
+          v[i] = DTypeTraits<T>::Pack(acc[at], acc[at + 1]);
+        }
+        ptx::StoreMatrices(buffer + line_ + (((j + place_) ^ turn_) * 16), v);
+      }
+      ptx::FenceAsyncProxy();
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) {
+        ptx::StoreBox(map_, buffer, column + block * kStoreColumns, row);
+      }
+    }
+  }
+
+  // Before the CTA leaves: its shared memory is read until then.
+  __device__ void Finish() const {
+    if (threadIdx.x % 32 == 0) ptx::WaitBoxesRead<0>();
+  }
+
+ private:
+  const CUtensorMap* map_;
+  uint32_t shared_;
+  int line_, place_, turn_;
+};
+
+}  // namespace jaxsparse

@@ -1,0 +1,27 @@
+"""The router's logits of bfloat16 tokens: as exact as float32 products, and differentiable."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsparse.nn import moe
+
+
+def test_logits_are_float32(rng):
+    tokens = jnp.asarray(rng.standard_normal((40, 300))).astype(jnp.bfloat16)
+    router = jnp.asarray(rng.standard_normal((300, 11)), jnp.float32)
+    got = jax.jit(moe.router_logits)(tokens, router)
+    want = np.asarray(tokens, np.float64) @ np.asarray(router, np.float64)
+    assert got.dtype == jnp.float32
+    assert np.abs(np.asarray(got, np.float64) - want).max() < 2e-6 * np.abs(want).max()
+
+
+def test_gradient(rng):
+    tokens = jnp.asarray(rng.standard_normal((40, 30))).astype(jnp.bfloat16)
+    router = jnp.asarray(rng.standard_normal((30, 11)), jnp.float32)
+    ct = rng.standard_normal((40, 11)).astype(np.float32)
+    into_tokens, into_router = jax.vjp(moe.router_logits, tokens, router)[1](jnp.asarray(ct))
+    x, w = np.asarray(tokens, np.float64), np.asarray(router, np.float64)
+    assert (into_tokens.dtype, into_router.dtype) == (jnp.bfloat16, jnp.float32)
+    np.testing.assert_allclose(np.asarray(into_tokens, np.float64), ct @ w.T, atol=0.1)
+    np.testing.assert_allclose(into_router, x.T @ ct, atol=1e-4)

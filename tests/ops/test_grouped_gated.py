@@ -1,0 +1,72 @@
+"""grouped_gated against two grouped products and an activation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ops.grouped_matmul_oracle import grouped_matmul as oracle
+from ops.op_suite import close, rounded
+
+from jaxsparse.ops.grouped_gated import grouped_gated
+
+
+def problem(rng, dtype, *, rows=150, depth=72, outputs=136, groups=5, tokens=60):
+    arrays = {
+        "lhs": rng.standard_normal((tokens, depth), np.float32),
+        "gate": rng.standard_normal((groups, depth, outputs), np.float32) / np.float32(depth**0.5),
+        "up": rng.standard_normal((groups, depth, outputs), np.float32) / np.float32(depth**0.5),
+    }
+    sizes = rng.multinomial(rows - 9, np.ones(groups) / groups).astype(np.int32)
+    gather = rng.integers(-2, tokens + 2, rows).astype(np.int32)
+    arrays = {k: jnp.asarray(v).astype(dtype) for k, v in arrays.items()}
+    return arrays, jnp.asarray(sizes), jnp.asarray(gather)
+
+
+def call(arrays, sizes, gather, implementation):
+    operands = (arrays[k] for k in ("lhs", "gate", "up"))
+    return grouped_gated(*operands, sizes, gather=gather, implementation=implementation)
+
+
+def expected(arrays, sizes, gather):
+    exact = rounded(arrays, "float32")
+    gate, up = (oracle(exact["lhs"], exact[k], sizes, gather=gather) for k in ("gate", "up"))
+    return gate / (1 + np.exp(-gate)) * up
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("gathers", [True, False])
+def test_values(implementation, rng, dtype, gathers):
+    arrays, sizes, gather = problem(rng, dtype, tokens=60 if gathers else 150)
+    gather = gather if gathers else None
+    got = call(arrays, sizes, gather, implementation)
+    assert got.dtype == dtype
+    close(got, expected(arrays, sizes, gather), dtype, scale=2.0)
+
+
+def test_gradient(implementation, rng):
+    arrays, sizes, gather = problem(rng, "bfloat16")
+
+    def loss(arrays, implementation):
+        out = call(arrays, sizes, gather, implementation)
+        return jnp.sum(jnp.sin(out.astype(jnp.float32)))
+
+    got = jax.jit(jax.grad(lambda a: loss(a, implementation)))(arrays)
+    exact = {k: v.astype(jnp.float32) for k, v in arrays.items()}
+    with jax.default_matmul_precision("highest"):
+        want = jax.grad(lambda a: loss(a, "reference"))(exact)
+    for name, value in got.items():
+        assert value.dtype == jnp.bfloat16
+        close(value, want[name], "bfloat16", scale=2.0)
+
+
+def test_vmap(implementation, rng):
+    arrays, sizes, gather = problem(rng, "bfloat16")
+    many = {k: jnp.stack([v, v + v]) for k, v in arrays.items()}
+
+    def run(arrays):
+        return call(arrays, sizes, gather, implementation)
+
+    got = jax.jit(jax.vmap(run))(many)
+    for i in range(2):
+        one = {k: v[i] for k, v in many.items()}
+        close(got[i], expected(one, sizes, gather), "bfloat16", scale=2.0)

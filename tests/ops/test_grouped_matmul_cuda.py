@@ -1,0 +1,156 @@
+"""grouped_matmul and route on the GPU: every variant, skewed groups, lists longer than one pass."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ops.grouped_matmul_oracle import grouped_matmul as oracle
+from ops.grouped_matmul_oracle import route as route_oracle
+from ops.op_suite import cast, close, rounded
+
+import jaxsparse as js
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("error")]
+
+SKEWS = ("balanced", "one takes all", "many empty", "zipf", "past the end", "negative")
+
+
+def sizes_of(skew, groups, rows):
+    share = {
+        "zipf": 1 / np.arange(1, groups + 1),
+        "many empty": np.arange(groups) % 4 == 0,
+        "one takes all": np.arange(groups) == groups // 2,
+    }.get(skew, np.ones(groups))
+    sizes = (rows * share / share.sum()).astype(np.int32)
+    if skew == "past the end":
+        sizes[-2] += rows
+    if skew == "negative":
+        sizes[1] = -7
+    return sizes
+
+
+def problem(rng, skew="balanced", *, rows=900, depth=136, outputs=264, groups=6, tokens=300):
+    diff = {
+        "lhs": rng.standard_normal((tokens, depth), np.float32),
+        "rhs": rng.standard_normal((groups, depth, outputs), np.float32) / np.float32(depth**0.5),
+        "row_weights": rng.random(rows, np.float32),
+    }
+    rest = {
+        "group_sizes": sizes_of(skew, groups, rows),
+        "gather": rng.integers(-3, tokens + 3, rows).astype(np.int32),
+        "scatter": rng.integers(-3, tokens + 3, rows).astype(np.int32),
+        "num_rows": tokens,
+    }
+    return diff, rest
+
+
+def run(diff, rest, **options):
+    rest = {k: v if k == "num_rows" else jnp.asarray(v) for k, v in rest.items()}
+    sizes = rest.pop("group_sizes")
+    weights = diff.get("row_weights")
+    return js.grouped_matmul(
+        diff["lhs"],
+        diff["rhs"],
+        sizes,
+        row_weights=weights,
+        implementation="cuda",
+        **rest,
+        **options,
+    )
+
+
+def expected(diff, rest):
+    rest = dict(rest)
+    sizes = rest.pop("group_sizes")
+    weights = diff.get("row_weights")
+    return oracle(diff["lhs"], diff["rhs"], sizes, row_weights=weights, **rest)
+
+
+@pytest.mark.parametrize("variant", ["direct", "n256", "n128"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_variants(rng, variant, dtype):
+    assert variant in {v.name for v in js.variants("grouped_matmul") if v.platform == "cuda"}
+    diff, rest = problem(rng)
+    with js.config(variant=variant):
+        close(run(cast(diff, dtype), rest), expected(rounded(diff, dtype), rest), dtype)
+
+
+@pytest.mark.parametrize("skew", SKEWS)
+def test_skew(rng, skew):
+    diff, rest = problem(rng, skew)
+    close(run(cast(diff, "bfloat16"), rest), expected(rounded(diff, "bfloat16"), rest), "bfloat16")
+
+
+@pytest.mark.parametrize("skew", SKEWS)
+@pytest.mark.parametrize("fused", [False, True])
+def test_gradients(rng, skew, fused):
+    diff, rest = problem(rng, skew)
+    if not fused:
+        diff.pop("row_weights")
+        rest = {"group_sizes": rest["group_sizes"]}
+        diff["lhs"] = rng.standard_normal((900, 136), np.float32)
+    half = cast(diff, "bfloat16")
+
+    def loss(d, implementation):
+        options = {k: v for k, v in rest.items() if k != "group_sizes"}
+        options = {k: v if k == "num_rows" else jnp.asarray(v) for k, v in options.items()}
+        out = js.grouped_matmul(
+            d["lhs"],
+            d["rhs"],
+            jnp.asarray(rest["group_sizes"]),
+            row_weights=d.get("row_weights"),
+            implementation=implementation,
+            preferred_element_type=jnp.float32,
+            precision="highest",
+            **options,
+        )
+        return jnp.sum(jnp.sin(out))
+
+    got = jax.grad(lambda d: loss(d, "cuda"))(half)
+    want = jax.grad(lambda d: loss(d, "reference"))(cast(rounded(half, "float32"), "float32"))
+    for name in diff:
+        assert got[name].dtype == half[name].dtype
+        close(got[name], want[name], "bfloat16", scale=2.0)
+
+
+def test_float32_in_full(rng):
+    """Precision "highest" multiplies float32 in float32."""
+    diff, rest = problem(rng, depth=512)
+    got = run(cast(diff, "float32"), rest, precision="highest")
+    want = expected(diff, rest)
+    error = np.abs(np.asarray(got, np.float64) - want).max()
+    assert error < 2e-5 * np.abs(want).max()
+
+
+def test_many_rows_of_one_target(rng):
+    """More sorted rows than the combine keeps slots for."""
+    diff, rest = problem(rng)
+    rest["scatter"][100:400] = 7
+    close(run(cast(diff, "float32"), rest), expected(diff, rest), "float32")
+
+
+def test_temporary_memory():
+    """At most 1.2 times the inputs and outputs."""
+    lhs = jax.ShapeDtypeStruct((2048, 768), jnp.bfloat16)
+    rhs = jax.ShapeDtypeStruct((64, 768, 3072), jnp.bfloat16)
+    rows = jax.ShapeDtypeStruct((4096,), jnp.int32)
+    sizes = jax.ShapeDtypeStruct((64,), jnp.int32)
+    f = jax.jit(
+        lambda x, w, s, i: js.grouped_matmul(x, w, s, gather=i, scatter=i, implementation="cuda")
+    )
+    memory = f.lower(lhs, rhs, sizes, rows).compile().memory_analysis()
+    known = memory.argument_size_in_bytes + memory.output_size_in_bytes
+    assert memory.temp_size_in_bytes <= 1.2 * known
+
+
+@pytest.mark.parametrize(
+    ("tokens", "top_k", "experts"),
+    [(50_000, 4, 128), (3000, 2, 1023), (3000, 2, 1024), (2000, 3, 70_000), (700, 1, 2**24)],
+)
+def test_route(rng, tokens, top_k, experts):
+    ids = rng.integers(-2, experts + 2, (tokens, top_k)).astype(np.int32)
+    got = js.route(jnp.asarray(ids), experts, implementation="cuda")
+    order, sizes = route_oracle(ids, experts)
+    np.testing.assert_array_equal(got.order, order)
+    np.testing.assert_array_equal(got.gather, order // top_k)
+    np.testing.assert_array_equal(got.group_sizes, sizes)
