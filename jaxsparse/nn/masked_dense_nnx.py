@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxsparse.ffi import Implementation
 from jaxsparse.index import TileIndex
+from jaxsparse.nn.checks import check_tokens
 from jaxsparse.ops import masked_dense
 from jaxsparse.ops.checks import check_activation
 from jaxsparse.reference.activations import ACTIVATIONS
@@ -61,7 +62,7 @@ class MaskedDense(nnx.Linear):
         Args:
             inputs: float32, bfloat16 or float16 [*batch, d]; promoted with the parameters as in
                 flax.
-            token_mask: bool[*batch] or an index of it (`jaxsparse.ops.masked_dense.token_index`);
+            token_mask: bool[*batch] or an index of it (`jaxsparse.token_index`);
                 None computes every token with XLA's dense product, exactly like flax.
             base: what the other tokens are, in the result's dtype; None means zeros. Not read when
                 `token_mask` is None.
@@ -72,6 +73,7 @@ class MaskedDense(nnx.Linear):
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
         """
+        check_tokens(inputs, token_mask, base)
         if token_mask is None:
             return ACTIVATIONS[self.activation](super().__call__(inputs))
         bias = None if self.bias is None else self.bias[...]

@@ -11,8 +11,17 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxsparse.ffi import Implementation
-from jaxsparse.index import TileIndex, tile_index
-from jaxsparse.ops.checks import check_activation, check_float, check_rank
+from jaxsparse.index import TileIndex
+from jaxsparse.index.checks import check_single
+from jaxsparse.index.tile_index import build_index
+from jaxsparse.ops.checks import (
+    as_array,
+    check_activation,
+    check_array,
+    check_float,
+    check_rank,
+    result_dtype,
+)
 from jaxsparse.ops.masked_conv import masked_conv
 from jaxsparse.select.config import settings
 
@@ -40,7 +49,7 @@ def masked_dense(
         x: float32, bfloat16 or float16 [*batch, d], one batch axis or more.
         w: same dtype as x, [d, n].
         token_mask: bool[*batch] (`js.lengths_mask` makes one of lengths), or a `TileIndex` from
-            `token_index`, built once for many layers.
+            `js.token_index`, built once for many layers.
         bias: [n], added in float32.
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), applied before rounding.
         base: what the result starts as, in its dtype; None means zeros. Its buffer becomes the
@@ -56,12 +65,9 @@ def masked_dense(
         TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
             ValueError when a named implementation cannot run.
     """
-    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-        raise TypeError(f"x must be an array, not {type(x).__name__}")
-    if len(x.shape) < 2:
-        raise ValueError(f"x has shape {tuple(x.shape)}; it needs at least 2 axes")
+    check_array("x", x, least=2)
     check_rank("w", w, 2)
-    x, w = jnp.asarray(x), jnp.asarray(w)
+    x, w = as_array("x", x), as_array("w", w)
     check_float("x", x)
     if w.dtype != x.dtype:
         raise TypeError(f"w has dtype {w.dtype}, x has {x.dtype}: they must be equal")
@@ -69,15 +75,18 @@ def masked_dense(
         raise ValueError(f"w has shape {w.shape}; x {x.shape} needs [{x.shape[-1]}, n]")
     batch, n = x.shape[:-1], w.shape[1]
     check_activation(activation)
-    if bias is not None and getattr(bias, "shape", None) != (n,):
-        raise ValueError(
-            f"bias has shape {getattr(bias, 'shape', None)}; w's {n} outputs need ({n},)"
-        )
-    out_dtype = np.dtype(preferred_element_type or x.dtype)
-    if base is not None and (base.shape != (*batch, n) or base.dtype != out_dtype):
-        raise ValueError(
-            f"base is {base.dtype}{list(base.shape)}; the result is {out_dtype}{[*batch, n]}"
-        )
+    if bias is not None:
+        check_rank("bias", bias, 1)
+        if bias.shape != (n,):
+            raise ValueError(f"bias has shape {bias.shape}; w's {n} outputs need ({n},)")
+    out_dtype = result_dtype(preferred_element_type, x.dtype)
+    if base is not None:
+        check_rank("base", base, x.ndim)
+        base = as_array("base", base)
+        if base.shape != (*batch, n) or base.dtype != out_dtype:
+            raise ValueError(
+                f"base is {base.dtype}{list(base.shape)}; the result is {out_dtype}{[*batch, n]}"
+            )
     rows = (math.prod(batch[:-1]), 1, batch[-1])
     out = masked_conv(
         x.reshape(*rows, x.shape[-1]),
@@ -96,7 +105,8 @@ def masked_dense(
 def token_index(
     token_mask: Bool[Array, "*batch"], *, implementation: Implementation = None
 ) -> TileIndex:
-    """The index of a token mask, to share among the layers that work on the same tokens.
+    """The index of a token mask, to share among the layers that work on the same tokens: what
+    `masked_dense` takes in place of the mask.
 
     Args:
         token_mask: bool[*batch], one axis or more.
@@ -106,17 +116,17 @@ def token_index(
         A TileIndex of single tokens; its shape is (product of the leading axes, 1, last axis).
 
     Raises:
-        TypeError, ValueError: for another dtype, or a scalar.
+        TypeError, ValueError: for another dtype, a scalar, or an implementation that cannot run.
     """
-    if not hasattr(token_mask, "shape") or not hasattr(token_mask, "dtype"):
-        raise TypeError(f"token_mask must be an array, not {type(token_mask).__name__}")
+    check_array("token_mask", token_mask)
     if token_mask.dtype != np.bool_:
         raise TypeError(f"token_mask has dtype {token_mask.dtype}; it takes bool")
     if not token_mask.shape:
         raise ValueError("token_mask is a scalar; it needs at least one axis")
     shape = (math.prod(token_mask.shape[:-1]), 1, token_mask.shape[-1])
     mask = jnp.asarray(token_mask).reshape(shape)
-    return tile_index(mask, (1, 1), ordered=settings().deterministic, implementation=implementation)
+    ordered = settings().deterministic
+    return build_index(mask, (1, 1), ordered=ordered, implementation=implementation)
 
 
 def _index(token_mask: Any, batch: tuple[int, ...], implementation: Implementation) -> TileIndex:
@@ -124,8 +134,10 @@ def _index(token_mask: Any, batch: tuple[int, ...], implementation: Implementati
     if isinstance(token_mask, TileIndex):
         if token_mask.shape != shape:
             raise ValueError(
-                f"token_mask is a TileIndex of {token_mask.shape}; x's tokens {batch} need {shape}"
+                f"token_mask is a TileIndex of {token_mask.shape}; x's tokens {batch} need one of "
+                f"{shape}, which js.token_index makes of a mask {batch}"
             )
+        check_single("token_mask", token_mask)
         return token_mask
     index = token_index(token_mask, implementation=implementation)
     if token_mask.shape != batch:

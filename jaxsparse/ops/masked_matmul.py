@@ -15,7 +15,14 @@ from jaxtyping import Array, Bool, Float
 from jaxsparse.bits.pack import implementation_key
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import plan
-from jaxsparse.ops.checks import canonical_precision, check_float, check_offsets
+from jaxsparse.ops.checks import (
+    as_array,
+    canonical_precision,
+    check_array,
+    check_float,
+    check_offsets,
+    result_dtype,
+)
 from jaxsparse.ops.masked_matmul_blocks import BlockCount, check_mask, granularities, share
 from jaxsparse.ops.masked_matmul_core import MatmulParams, product
 from jaxsparse.ops.masked_matmul_run import OFFERED, block_counts, describe
@@ -55,7 +62,7 @@ def masked_matmul(
         precision: as in jax.lax.
         preferred_element_type: the result's dtype: a's dtype (default) or float32. Sums are
             float32 in any case.
-        implementation: None (best available), "cpu", "reference", or a sequence of them.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:
         [*batch, m, n].
@@ -65,11 +72,8 @@ def masked_matmul(
             ValueError when a named implementation cannot run.
     """
     for name, value in (("a", a), ("b", b)):
-        if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-            raise TypeError(f"{name} must be an array, not {type(value).__name__}")
-        if len(value.shape) < 2:
-            raise ValueError(f"{name} has shape {tuple(value.shape)}; it needs at least 2 axes")
-    a, b = jnp.asarray(a), jnp.asarray(b)
+        check_array(name, value, least=2)
+    a, b = as_array("a", a), as_array("b", b)
     check_float("a", a)
     if b.dtype != a.dtype:
         raise TypeError(f"b has dtype {b.dtype}, a has {a.dtype}: they must be equal")
@@ -88,9 +92,7 @@ def masked_matmul(
     ]
     named = {"a": a, "b": b, "a_mask": masks[0], "b_mask": masks[1], "out_mask": masks[2]}
     batch = _batch({name: v.shape[:-2] for name, v in named.items() if v is not None})
-    out_dtype = np.dtype(preferred_element_type or a.dtype)
-    if out_dtype not in (a.dtype, np.dtype(np.float32)):
-        raise TypeError(f"preferred_element_type={out_dtype}: it takes {a.dtype} or float32")
+    out_dtype = result_dtype(preferred_element_type, a.dtype)
     check_offsets("a", a.shape)
     check_offsets("b", b.shape)
     check_offsets("the result", (*batch, m, n))
@@ -109,6 +111,7 @@ def masked_matmul(
         implementations,
         lambda name: describe(params, name, flat[0], flat[1], flat[2:]),
         BlockCount(*block_counts(*flat[2:])),
+        "blocks",
     )
     return _run(params, *lift(*flat)).reshape(*batch, m, n)
 

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsparse.ops.checks import as_array, check_array
+
 Block = tuple[int, int]
 
 
@@ -59,9 +61,8 @@ def check_mask(name: str, mask: Any, size: Block, block: Block) -> jax.Array | N
     """
     if mask is None:
         return None
-    if not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
-        raise TypeError(f"{name} must be an array, not {type(mask).__name__}")
-    mask = jnp.asarray(mask)
+    check_array(name, mask)
+    mask = as_array(name, mask)
     if mask.dtype != np.bool_:
         raise TypeError(f"{name} has dtype {mask.dtype}; it takes bool")
     needs = tuple(-(-n // g) for n, g in zip(size, block, strict=True))

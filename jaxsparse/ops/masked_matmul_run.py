@@ -5,18 +5,16 @@ a variant per call.
 import dataclasses
 import functools
 import math
-import os
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from jaxsparse.bits import pack_mask
-from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi import Implementation, dispatch
+from jaxsparse.ops import masked_matmul_native as native
 from jaxsparse.ops.batching import unfold
 from jaxsparse.reference import masked_matmul as reference
 from jaxsparse.select import Problem, choose
@@ -24,10 +22,7 @@ from jaxsparse.select.select import select
 from jaxsparse.select.variants import table
 
 #: The implementations that this op offers.
-OFFERED = ("cpu", "reference")
-_ALIGN = 64
-_MAX_WORKERS = 64
-_GROUP_PANELS = 72
+OFFERED = ("cuda", "cpu", "reference")
 
 Block = tuple[int, int]
 
@@ -62,11 +57,12 @@ def product(p: MatmulParams) -> Callable[..., jax.Array]:
 
     @custom_vmap
     def run(*args):
-        offered = {"cpu": _native, "reference": _reference}
         return dispatch(
             "masked_matmul",
             p.implementation,
-            **{name: functools.partial(f, p) for name, f in offered.items()},
+            cuda=functools.partial(_on_device, p, "cuda"),
+            cpu=functools.partial(_on_device, p, "cpu"),
+            reference=functools.partial(_reference, p),
         )(*args)
 
     @run.def_vmap
@@ -101,7 +97,7 @@ def block_counts(*masks: Any) -> tuple[int, jax.Array]:
     return total, functools.reduce(jnp.add, counts, jnp.zeros((), jnp.int32))
 
 
-def problem_of(p: MatmulParams, a: Any, b: Any, masks: Any) -> Problem:
+def problem_of(p: MatmulParams, a: Any, b: Any, masks: Any, platform: str) -> Problem:
     """What the tuning tables know a masked product by."""
     features = {
         "products": product_count((a, b, *masks)),
@@ -112,7 +108,9 @@ def problem_of(p: MatmulParams, a: Any, b: Any, masks: Any) -> Problem:
     for name, mask, block in zip(("a", "b", "out"), masks, p.blocks, strict=True):
         for axis, size in zip(("rows", "columns"), block, strict=True):
             features[f"{name}_block_{axis}"] = 0 if mask is None else size
-    return Problem("masked_matmul", "cpu", a.dtype.name, features, block_counts(*masks)[0])
+    highest = platform == "cuda" and a.dtype == jnp.float32 and p.precision == "highest"
+    dtype = "highest" if highest else a.dtype.name
+    return Problem("masked_matmul", platform, dtype, features, block_counts(*masks)[0])
 
 
 def describe(p: MatmulParams, name: str, a: Any, b: Any, masks: Any):
@@ -121,54 +119,24 @@ def describe(p: MatmulParams, name: str, a: Any, b: Any, masks: Any):
     """
     if name == "reference":
         return None, {}
-    return choose(problem_of(p, a, b, masks), [*table("masked_matmul", name), "dense"]), {}
+    offered = native.portfolio(p, name, a, b, masks)
+    choice = choose(problem_of(p, a, b, masks, name), offered)
+    names = table("masked_matmul", name)
+    against = {v: native.reason_against(p, name, v, a, b, masks) for v in names}
+    return choice, {v: why for v, why in against.items() if why}
 
 
-def _native(p: MatmulParams, a, b, a_mask, b_mask, out_mask):
+def _on_device(p: MatmulParams, platform: str, a, b, a_mask, b_mask, out_mask):
+    """Run the variant that `select/` chooses; the dense product is among them."""
     masks = (a_mask, b_mask, out_mask)
-    shape = (product_count((a, b, *masks)), a.shape[1], b.shape[2])
-    scratch = cpu_scratch(a.shape[2], b_mask is not None)
-
-    def call(variant: str, a: Any, b: Any, *masks: Any) -> jax.Array:
-        words = [jnp.zeros((0, 0, 0), jnp.uint32) if m is None else pack_mask(m) for m in masks]
-        (a_rows, a_cols), (b_rows, b_cols), (out_rows, out_cols) = p.blocks
-        return ffi_call(
-            "jaxsparse_masked_matmul",
-            [(shape, p.out_dtype), ((scratch,), np.uint8)],
-            a,
-            b,
-            *words,
-            a_rows=a_rows,
-            a_cols=a_cols,
-            b_rows=b_rows,
-            b_cols=b_cols,
-            out_rows=out_rows,
-            out_cols=out_cols,
-            precision=int(p.precision == "highest"),
-            variant=table("masked_matmul", "cpu")[variant].number,
-        )[0]
-
     branches: dict[str, Callable[..., jax.Array]] = {
-        name: functools.partial(call, name) for name in table("masked_matmul", "cpu")
+        name: functools.partial(_reference, p)
+        if name == "dense"
+        else functools.partial(native.product, p, platform, name)
+        for name in native.portfolio(p, platform, a, b, masks)
     }
-    branches["dense"] = functools.partial(_reference, p)
-    run = select(problem_of(p, a, b, masks), branches, block_counts(*masks)[1])
+    run = select(problem_of(p, a, b, masks, platform), branches, block_counts(*masks)[1])
     return run(a, b, *masks)
-
-
-def cpu_scratch(depth: int, masked_b: bool) -> int:
-    """Workspace of the CPU handler: per worker a group of panels, a strip, and its lists of
-    columns.
-    """
-    panels = 4 * depth * min(max((256 << 10) // max(depth, 1), 64), 512)
-    strip = 4 * 12 * (-(-depth // 64) * 64) + 4 * 5 * depth
-    lists = (8 + 5 * _GROUP_PANELS) * depth if masked_b else 0
-    return _workers() * (panels + strip + lists + 8 * _GROUP_PANELS + 12 * _ALIGN) + 2 * _ALIGN
-
-
-def _workers() -> int:
-    """Workers that the scratch has room for; the handler takes as many as its pool has."""
-    return min(os.cpu_count() or 1, _MAX_WORKERS)
 
 
 def _reference(p: MatmulParams, a, b, a_mask, b_mask, out_mask):

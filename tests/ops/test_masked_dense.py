@@ -9,14 +9,6 @@ import pytest
 from ops.op_suite import close
 
 import jaxsparse as js
-from jaxsparse.ops.masked_dense import token_index
-
-
-@pytest.fixture(params=["reference", "cpu"], scope="module")
-def implementation(request):
-    if request.param == "cpu" and jax.default_backend() != "cpu":
-        pytest.skip("lowered for the GPU here")
-    return request.param
 
 
 def problem(rng, batch=(3, 20)):
@@ -70,9 +62,43 @@ def test_gradients_and_vmap(implementation, rng):
 
 def test_one_index_serves_many_layers(implementation, rng):
     x, w, _, mask = map(jnp.asarray, problem(rng))
-    index = token_index(mask, implementation=implementation)
+    index = js.token_index(mask, implementation=implementation)
     got = js.masked_dense(x, w, index, implementation=implementation)
     close(got, js.masked_dense(x, w, mask, implementation=implementation), "float32")
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "words"),
+    [
+        ({"base": 0.0}, TypeError, "base must be an array, not float"),
+        ({"base": [1]}, TypeError, "base must be an array, not list"),
+        ({"base": jnp.ones((3, 24))}, ValueError, "base has shape"),
+        ({"bias": [1.0] * 24}, TypeError, "bias must be an array, not list"),
+        ({"bias": 1.0}, TypeError, "bias must be an array, not float"),
+        ({"preferred_element_type": "foo"}, TypeError, "preferred_element_type='foo'"),
+        ({"preferred_element_type": jnp.bfloat16}, TypeError, r"(?m)it takes float32$"),
+        ({"implementation": 3}, TypeError, "implementation=3"),
+    ],
+)
+def test_error_names_the_argument(rng, changed, error, words):
+    x, w, _, mask = map(jnp.asarray, problem(rng))
+    with pytest.raises(error, match=words):
+        js.masked_dense(x, w, mask, **changed)
+
+
+def test_an_index_of_another_kind_names_token_index(rng):
+    x, w, _, mask = map(jnp.asarray, problem(rng))
+    with pytest.raises(ValueError, match=r"need one of \(3, 1, 20\), which js.token_index makes"):
+        js.masked_dense(x, w, js.tile_index(mask[None]))
+    stack = jax.vmap(js.token_index)(mask[None])
+    with pytest.raises(ValueError, match="token_mask is a stack"):
+        js.masked_dense(x, w, stack)
+
+
+def test_a_numpy_base_of_float64_is_taken_as_jax_does(rng):
+    x, w, _, mask = map(jnp.asarray, problem(rng))
+    got = js.masked_dense(x, w, mask, base=np.full((3, 20, 24), 2.0))
+    np.testing.assert_array_equal(np.asarray(got)[~np.asarray(mask)], 2.0)
 
 
 def test_lengths_mask(rng):
@@ -82,5 +108,7 @@ def test_lengths_mask(rng):
         np.testing.assert_array_equal(js.lengths_mask(jnp.asarray(lengths, dtype), 5), want)
     huge = jnp.asarray([2**32 - 1, 2], jnp.uint32)
     np.testing.assert_array_equal(js.lengths_mask(huge, 3), [[1, 1, 1], [1, 1, 0]])
+    wide = np.asarray([2**32 + 1, -(2**32) + 2, 2**31])
+    np.testing.assert_array_equal(js.lengths_mask(wide, 5).sum(-1), [5, 0, 5])
     many = jax.jit(jax.vmap(lambda v: js.lengths_mask(v, 5)))(jnp.asarray(lengths))
     np.testing.assert_array_equal(many, want)

@@ -14,14 +14,7 @@ from jax.sharding import PartitionSpec as P
 from ops.op_suite import cast, close, rounded
 
 import jaxsparse as js
-
-
-@pytest.fixture(params=["reference", "cpu"], scope="module")
-def implementation(request):
-    if request.param == "cpu" and jax.default_backend() != "cpu":
-        pytest.skip("lowered for the GPU here")
-    return request.param
-
+from jaxsparse.select.variants import table
 
 GRANULARITIES = [(1, 1), (1, 64), (32, 1), (32, 64), (5, 7), (8, 100), (1, 200), (200, 1)]
 
@@ -266,12 +259,48 @@ def test_nan_in_masked_blocks_and_bitwise_repeat(implementation, rng, block):
         jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, np.asarray(b)), first, f(diff))
 
 
+@pytest.mark.skipif(jax.default_backend() == "gpu", reason="the variants of a CPU")
 @pytest.mark.parametrize("variant", ["auto", "wide", "quad", "pair", "single", "dense"])
 def test_variants(rng, variant):
     diff, masks = problem(rng, (1, 1), size=(130, 150, 170))
     with js.config(variant=variant):
         got = run(cast(diff, "float32"), masks, (1, 1), "cpu")
     close(got, oracle(diff, masks, (1, 1)), "float32")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("variant", ["auto", "wide", "tall", "direct", "dense"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("block", [(32, 64), (32, 1), (1, 64), (1, 1), (64, 128), (5, 7)])
+@pytest.mark.parametrize("which", ["a_mask", "b_mask", "out_mask", "a_mask b_mask out_mask"])
+def test_cuda_variants(rng, variant, dtype, block, which):
+    """Rows of 16 bytes, several tiles each way, ragged edges, NaN in what is masked."""
+    diff, masks = problem(rng, block, which, size=(200, 264, 712), density=0.3)
+    want = oracle(rounded(diff, dtype), masks, block)
+    for name, shape in (("a", (200, 264)), ("b", (264, 712))):
+        if f"{name}_mask" in masks:
+            diff[name][~entries(masks[f"{name}_mask"], block, shape)] = np.nan
+    with js.config(variant=variant):
+        got = run(cast(diff, dtype), masks, block, "cuda")
+    close(got, want, dtype)
+
+
+@pytest.mark.gpu
+def test_cuda_float32_at_highest_precision(rng):
+    diff, masks = problem(rng, (32, 64), "a_mask", size=(200, 264, 312))
+    got = run(cast(diff, "float32"), masks, (32, 64), "cuda", precision="highest")
+    assert np.abs(np.asarray(got) - oracle(diff, masks, (32, 64))).max() < 1e-4
+
+
+def test_lowers_for_cuda(rng):
+    """The choice of a variant, the workspace and the operands need no GPU."""
+    if not table("masked_matmul", "cuda"):
+        pytest.skip("this build has no CUDA module")
+    diff, masks = problem(rng, (32, 64), size=(64, 128, 192))
+    f = jax.jit(lambda d, m: run(d, m, (32, 64), None))
+    arrays = {k: jnp.asarray(v) for k, v in masks.items()}
+    lowered = f.trace(cast(diff, "bfloat16"), arrays).lower(lowering_platforms=("cuda",))
+    assert "jaxsparse_masked_matmul" in lowered.as_text()
 
 
 @settings(max_examples=12)

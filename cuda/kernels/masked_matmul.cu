@@ -1,0 +1,171 @@
+// Host side of the masked product on tensor cores: what it takes, its workspace, and its launches.
+#include "cuda/kernels/masked_matmul.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "cuda/core/stack_map.h"
+#include "cuda/kernels/masked_conv_launch.h"
+#include "cuda/kernels/masked_matmul_strips.h"
+
+namespace jaxsparse {
+namespace {
+
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+
+bool IsHopper() {
+  int device = 0, major = 0, minor = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
+         major == 9 && minor == 0;
+}
+
+bool IsAligned16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+int64_t IndexLists(const BlockBits& bits) { return bits.words == nullptr ? 1 : bits.lists; }
+
+// Lays the parts of the workspace one after the other.
+StripWorkspace PlanWorkspace(const MaskedMatmulArgs& a) {
+  StripWorkspace w = {};
+  const auto take = [&w](int64_t bytes) {
+    const int64_t at = w.bytes;
+    w.bytes += CeilDiv(bytes, 1024) * 1024;
+    return at;
+  };
+  const int64_t bytes = ElementBytes(a.in_type), slab = kSlabBytes / bytes;
+  const int64_t slabs = CeilDiv(a.depth, slab), tall_tiles = CeilDiv(a.rows, kTallRows);
+  const bool boxes = TakesBoxes(a);
+  const int64_t tiles = IndexLists(a.a_bits) * tall_tiles;
+  for (int wide = 0; wide < 2; ++wide) {
+    w.slabs[wide] = take(4 * (tiles << wide));
+    w.entries[wide] = take(4 * (tiles << wide) * (boxes ? slabs : slabs * slab));
+  }
+  if (a.out_bits.words != nullptr) {
+    const int64_t listed = a.out_bits.lists * tall_tiles;
+    for (int wide = 0; wide < 2; ++wide) {
+      w.live_blocks[wide] = take(4 * (listed << wide));
+      w.blocks[wide] = take(4 * (listed << wide) * CeilDiv(a.columns, kColumnBlock));
+    }
+  }
+  if (!boxes) {
+    const int64_t lists = std::max(a.a_lists, IndexLists(a.a_bits));
+    w.packed = take(lists * tall_tiles * slabs * kTallRows * kSlabBytes);
+  }
+  if (a.b_bits.words != nullptr) {
+    w.masked_b = take(std::max(a.b_lists, a.b_bits.lists) * a.depth * a.columns * bytes);
+  }
+  return w;
+}
+
+StripIndex MakeIndex(const MaskedMatmulArgs& a, const StripParams& p, const StripWorkspace& w,
+                     char* scratch) {
+  StripIndex index = {};
+  index.lists = static_cast<int>(IndexLists(a.a_bits));
+  index.out_lists = static_cast<int>(IndexLists(a.out_bits));
+  index.tall_tiles = static_cast<int>(CeilDiv(a.rows, kTallRows));
+  index.pitch = p.boxes ? p.slabs : p.slabs * p.slab;
+  for (int wide = 0; wide < 2; ++wide) {
+    index.slabs[wide] = reinterpret_cast<int32_t*>(scratch + w.slabs[wide]);
+    index.entries[wide] = reinterpret_cast<int32_t*>(scratch + w.entries[wide]);
+    if (a.out_bits.words == nullptr) continue;
+    index.live_blocks[wide] = reinterpret_cast<int32_t*>(scratch + w.live_blocks[wide]);
+    index.blocks[wide] = reinterpret_cast<int32_t*>(scratch + w.blocks[wide]);
+  }
+  return index;
+}
+
+StripParams MakeParams(const MaskedMatmulArgs& a, StripChoice tile) {
+  const StripWorkspace w = PlanWorkspace(a);
+  char* scratch = static_cast<char*>(a.scratch);
+  StripParams p = {};
+  p.lists = static_cast<int>(a.lists);
+  p.rows = static_cast<int>(a.rows);
+  p.depth = static_cast<int>(a.depth);
+  p.columns = static_cast<int>(a.columns);
+  p.slab = kSlabBytes / ElementBytes(a.in_type);
+  p.slabs = static_cast<int>(CeilDiv(a.depth, p.slab));
+  p.column_blocks = static_cast<int>(CeilDiv(a.columns, kColumnBlock));
+  p.a_lists = static_cast<int>(a.a_lists);
+  p.b_lists = static_cast<int>(a.b_lists);
+  p.pack_lists = static_cast<int>(std::max(a.a_lists, IndexLists(a.a_bits)));
+  p.boxes = TakesBoxes(a);
+  p.out_f32 = a.out_type == DType::kF32;
+  p.tile = tile;
+  p.index = MakeIndex(a, p, w, scratch);
+  p.a_bits = a.a_bits;
+  p.b_bits = a.b_bits;
+  p.out_bits = a.out_bits;
+  p.a = a.a;
+  p.b = a.b;
+  p.packed = p.boxes ? nullptr : scratch + w.packed;
+  p.masked_b = a.b_bits.words == nullptr ? nullptr : scratch + w.masked_b;
+  p.out = a.out;
+  return p;
+}
+
+cudaError_t EncodeMaps(const StripParams& p, DType type, CUtensorMap* a, CUtensorMap* b) {
+  const int bytes = ElementBytes(type), columns = kSlabBytes / bytes;
+  const auto kind = type == DType::kF32    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                    : type == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                           : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const cudaError_t status =
+      EncodeStackMap(a, kind, bytes, p.a, p.a_lists, p.rows, p.depth, kPieceRows, columns);
+  if (status != cudaSuccess) return status;
+  return EncodeStackMap(b, kind, bytes, p.b, p.b_lists, p.depth, p.columns, p.slab, columns);
+}
+
+}  // namespace
+
+const char* MaskedMatmulStripsReason(const MaskedMatmulArgs& a) {
+  const int64_t bytes = ElementBytes(a.in_type);
+  if (!IsHopper()) return "the device is not of compute capability 9.0";
+  if (a.in_type == DType::kF32 && a.highest) return "float32 products are asked for, not TF32";
+  if (a.depth * bytes % 16 != 0 || a.columns * bytes % 16 != 0 || a.depth == 0) {
+    return "a row of a or of b is not a multiple of 16 bytes";
+  }
+  if (!IsAligned16(a.a) || !IsAligned16(a.b) || !IsAligned16(a.out) || !IsAligned16(a.scratch)) {
+    return "an operand is not aligned to 16 bytes";
+  }
+  if (a.lists * a.rows > kMaxInt || a.depth > kMaxDepth || a.columns > kMaxInt / 2 ||
+      a.lists * CeilDiv(a.rows, kTallRows) > 65535) {
+    return "more than 2^31 rows, 2^19 columns of a, or 65535 tiles of rows";
+  }
+  if (a.a_bits.words != nullptr && a.a_bits.row_words > kMaxMaskWords) {
+    return "a row of a's mask passes 8192 words";
+  }
+  return nullptr;
+}
+
+int64_t MaskedMatmulStripsScratchBytes(const MaskedMatmulArgs& args) {
+  return PlanWorkspace(args).bytes;
+}
+
+cudaError_t LaunchMaskedMatmulStrips(const MaskedMatmulArgs& args, StripChoice tile,
+                                     cudaStream_t stream) {
+  if (MaskedMatmulStripsReason(args) != nullptr ||
+      args.scratch_bytes < MaskedMatmulStripsScratchBytes(args)) {
+    return cudaErrorInvalidValue;
+  }
+  StripParams p = MakeParams(args, tile);
+  cudaError_t status = LaunchStripIndex(p, stream);
+  if (status == cudaSuccess) status = LaunchStripPack(p, args.in_type, stream);
+  if (status != cudaSuccess) return status;
+  if (p.masked_b != nullptr) {
+    p.b = p.masked_b;
+    p.b_lists = static_cast<int>(std::max(args.b_lists, args.b_bits.lists));
+  }
+  CUtensorMap a_map, b_map;
+  status = EncodeMaps(p, args.in_type, &a_map, &b_map);
+  if (status != cudaSuccess) return status;
+  return LaunchStripProduct(p, args.in_type, a_map, b_map, stream);
+}
+
+cudaError_t PrepareMaskedMatmulStrips() {
+  if (!IsHopper()) return cudaSuccess;
+  cudaError_t status = PrepareStripIndex();
+  if (status == cudaSuccess) status = PrepareStripPack();
+  return status == cudaSuccess ? PrepareStripProduct() : status;
+}
+
+}  // namespace jaxsparse

@@ -1,0 +1,49 @@
+// Host-side description of one masked product, and what its launchers share. No FFI headers.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "cuda/kernels/masked_conv.h"
+
+namespace jaxsparse {
+
+// Which blocks of a matrix count: one bit a block of `row_size` x `col_size` entries.
+struct BlockBits {
+  const uint32_t* words;    // [lists, rows, row_words], nullptr: every block
+  int64_t lists;            // 1: the same for every matrix
+  int64_t rows, row_words;  // rows of blocks, words of each
+  int64_t row_size, col_size;
+};
+
+struct MaskedMatmulArgs {
+  int64_t lists, rows, depth, columns;  // L, m, k, n
+  int64_t a_lists, b_lists;             // L or 1
+  BlockBits a_bits, b_bits, out_bits;
+  DType in_type, out_type;
+  bool highest;  // float32 products in float32, not TF32
+  const void* a;
+  const void* b;
+  void* out;
+  void* scratch;
+  int64_t scratch_bytes;
+};
+
+// The tiles of the tensor-core kernel; kAuto: the device compares their cover costs.
+enum class StripChoice : int { kAuto = 0, kWide = 1, kTall = 2 };
+
+// On CUDA cores: any size, block and dtype.
+cudaError_t LaunchMaskedMatmulDirect(const MaskedMatmulArgs& args, cudaStream_t stream);
+cudaError_t PrepareMaskedMatmulDirect();
+
+// On Hopper's tensor cores. The reason why not, or nullptr.
+const char* MaskedMatmulStripsReason(const MaskedMatmulArgs& args);
+cudaError_t LaunchMaskedMatmulStrips(const MaskedMatmulArgs& args, StripChoice tile,
+                                     cudaStream_t stream);
+cudaError_t PrepareMaskedMatmulStrips();
+
+// Workspace of the tensor-core kernel, from sizes and masks alone (no pointer is followed).
+int64_t MaskedMatmulStripsScratchBytes(const MaskedMatmulArgs& args);
+
+}  // namespace jaxsparse

@@ -1,0 +1,80 @@
+// What the index, the packing and the product of strips share: sizes, the workspace's parts, the
+// choice of the tile.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "cuda/kernels/masked_matmul.h"
+
+namespace jaxsparse {
+
+inline constexpr int kPieceRows = 32;    // rows that are loaded or left out together
+inline constexpr int kWideRows = 64;     // rows of a wide tile, 512 columns
+inline constexpr int kTallRows = 128;    // rows of a tall tile, 256 columns
+inline constexpr int kColumnBlock = 64;  // columns that are loaded or left out together
+inline constexpr int kWideBlocks = 8, kTallBlocks = 4;
+inline constexpr int kSlabBytes = 128;  // of K, one stage
+inline constexpr int kMaxMaskWords = 8192, kMaxDepth = 1 << 19;
+
+// Which slabs of K each row tile multiplies, and in which order it takes the blocks of columns.
+// Where blocks of `a` are whole pieces and slabs (`boxes`) an entry is 16 * slab + live pieces;
+// else it is one column of `a` (-1: none), a slab's worth of entries after the other.
+struct StripIndex {
+  int lists, out_lists;     // 1: the same for every product
+  int tall_tiles, pitch;    // tall tiles of one matrix; entries of one tile
+  int32_t* slabs[2];        // [lists, tall_tiles], twice that: slabs of each tall, each wide tile
+  int32_t* entries[2];      // [lists, tall_tiles, pitch], twice that
+  int32_t* live_blocks[2];  // live blocks of columns; nullptr: all
+  int32_t* blocks[2];       // blocks of columns, live ones first
+};
+
+struct StripParams {
+  int lists, rows, depth, columns;
+  int slab;           // K of a slab: 128 bytes
+  int slabs;          // of the whole K
+  int column_blocks;  // ceil(columns / 64)
+  int a_lists, b_lists, pack_lists;
+  bool boxes, out_f32;
+  StripChoice tile;
+  StripIndex index;
+  BlockBits a_bits, b_bits, out_bits;
+  const void* a;
+  const void* b;   // or its masked copy
+  void* packed;    // !boxes: the kept entries of `a`, in stages as shared memory holds them
+  void* masked_b;  // nullptr: b has no mask
+  void* out;
+};
+
+// Cover cost of the tiles: what a slab takes (measured, 10 ns a CTA) where
+// TMA loads boxes of both operands, where rows of `b` are gathered, and where all of them are taken
+// in runs.
+inline constexpr int kWideCost = 65, kTallCost = 37;
+inline constexpr int kWideGatherCost = 61, kTallGatherCost = 53;
+inline constexpr int kWideRunCost = 45, kTallRunCost = 37;
+
+// Parts of the workspace: offsets in bytes, each a multiple of 1024.
+struct StripWorkspace {
+  int64_t slabs[2], entries[2], live_blocks[2], blocks[2], packed, masked_b, bytes;
+};
+
+inline int ElementBytes(DType type) { return type == DType::kF32 ? 4 : 2; }
+
+// Whether the blocks of `a` are whole pieces of rows and whole slabs: TMA loads them as they lie.
+inline bool TakesBoxes(const MaskedMatmulArgs& a) {
+  if (a.a_bits.words == nullptr) return true;
+  const int64_t slab = kSlabBytes / ElementBytes(a.in_type);
+  return a.a_bits.row_size % kPieceRows == 0 && a.a_bits.col_size % slab == 0;
+}
+
+cudaError_t LaunchStripIndex(const StripParams& p, cudaStream_t stream);
+cudaError_t LaunchStripPack(const StripParams& p, DType type, cudaStream_t stream);
+cudaError_t LaunchStripProduct(const StripParams& p, DType type, const CUtensorMap& a_map,
+                               const CUtensorMap& b_map, cudaStream_t stream);
+cudaError_t PrepareStripIndex();
+cudaError_t PrepareStripPack();
+cudaError_t PrepareStripProduct();
+
+}  // namespace jaxsparse
