@@ -37,6 +37,7 @@ ffi::Future BoundedMatmul(ffi::ThreadPool pool, ffi::BufferR2<ffi::F32> values,
                 starts.typed_data(),
                 indices.untyped_data(),
                 BoundedIndexIsWide(indices),
+                false,
                 weights.typed_data(),
                 bias.typed_data(),
                 upper};

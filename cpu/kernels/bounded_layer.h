@@ -8,14 +8,18 @@ namespace jaxsparse {
 
 constexpr int64_t kBoundedBlock = 16;  // images that a tile is a multiple of
 
-// Distinct rows, each a multiple of four entries (split entries fill up).
+constexpr int64_t kBundle = 16;  // rows of a bundle
+
+// Units, each a multiple of four entries (split entries fill up): a unit is a row, or a bundle of
+// rows that have the same inputs.
 struct BoundedLayer {
   int64_t n_in, distinct, entries;
-  const int32_t* starts;  // [distinct + 1]
+  const int32_t* starts;  // [units + 1]
   const void* indices;    // uint16 or int32 [entries]
   bool wide;              // int32
-  const float* weights;   // [entries]
-  const float* bias;      // [distinct]
+  bool bundled;           // weights is [entries][kBundle], otherwise [entries]
+  const float* weights;
+  const float* bias;  // [distinct]
   float upper;
 };
 

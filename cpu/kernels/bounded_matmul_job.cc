@@ -3,54 +3,20 @@
 #include <algorithm>
 
 namespace jaxsparse {
-namespace {
-
-constexpr int64_t kMaxTile = 512;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t BlockUp(int64_t n) { return CeilDiv(n, kBoundedBlock) * kBoundedBlock; }
-
-}  // namespace
-
-// The widest tile of which every worker has one; the narrowest still runs on a small scratch.
 BoundedMatmulJob::BoundedMatmulJob(const BoundedMatmulArgs& args, int64_t pool_workers)
     : args_(args), isa_(BoundedIsaOfMachine()) {
-  const int64_t share = BlockUp(CeilDiv(args_.batch, pool_workers));
-  for (int64_t workers = pool_workers; workers > 0 && workers_ == 0; --workers) {
-    for (tile_ = std::min(kMaxTile, share); tile_ > 0; tile_ -= kBoundedBlock) {
-      ScratchCarver carver(nullptr);
-      Take(carver);
-      const int64_t needed = workers * carver.used() + static_cast<int64_t>(ScratchCarver::kAlign);
-      if (needed <= args_.scratch_bytes) {
-        workers_ = workers;
-        break;
-      }
-    }
-  }
-  const int64_t items = tile_ > 0 ? CeilDiv(args_.batch, tile_) : 0;
-  items_.emplace(items);
-  workers_ = std::min(workers_, std::max<int64_t>(items, 1));
+  Plan(args_.batch, args_.scratch, args_.scratch_bytes, pool_workers);
 }
 
 BoundedMatmulJob::Worker BoundedMatmulJob::Take(ScratchCarver& carver) const {
   Worker worker;
-  worker.in = carver.Take<float>(args_.layer.n_in * tile_);
-  worker.out = carver.Take<float>(args_.layer.distinct * tile_);
-  worker.lowest = carver.Take<float>(tile_);
-  worker.highest = carver.Take<float>(tile_);
-  worker.taint = carver.Take<float>(tile_);
-  worker.rows = carver.Take<int32_t>(tile_);
+  worker.in = carver.Take<float>(args_.layer.n_in * tile());
+  worker.out = carver.Take<float>(args_.layer.distinct * tile());
+  worker.lowest = carver.Take<float>(tile());
+  worker.highest = carver.Take<float>(tile());
+  worker.taint = carver.Take<float>(tile());
+  worker.rows = carver.Take<int32_t>(tile());
   return worker;
-}
-
-void BoundedMatmulJob::Run(int64_t worker) {
-  ScratchCarver carver(args_.scratch);
-  Worker mine = Take(carver);
-  for (int64_t w = 0; w < worker; ++w) mine = Take(carver);
-  int64_t item;
-  while (items_->Next(&item)) {
-    RunTile(item * tile_, std::min(tile_, args_.batch - item * tile_), mine);
-  }
 }
 
 // The code that a whole row is proven to come out with, or kMixed.
@@ -83,9 +49,9 @@ void BoundedMatmulJob::RunTile(int64_t first, int64_t count, const Worker& worke
     }
   }
   if (live == 0) return;
-  const int64_t images = BlockUp(live);
+  const int64_t images = BoundedBlockUp(live);
   Read(worker, live, images);
-  isa_.multiply({args_.layer, worker.in, tile_, worker.out, tile_, images, worker.lowest,
+  isa_.multiply({args_.layer, worker.in, tile(), worker.out, tile(), images, worker.lowest,
                  worker.highest, worker.taint});
   for (int64_t c = 0; c < live; c += kBoundedBlock) {
     Write(worker, c, std::min(kBoundedBlock, live - c));
@@ -98,7 +64,7 @@ void BoundedMatmulJob::Read(const Worker& worker, int64_t count, int64_t images)
   for (int64_t c = 0; c < images; ++c) {
     float* column = worker.in + c;
     if (c >= count) {
-      for (int64_t i = 0; i < n_in; ++i) column[i * tile_] = 0.0f;
+      for (int64_t i = 0; i < n_in; ++i) column[i * tile()] = 0.0f;
       continue;
     }
     const float* row = args_.values + worker.rows[c] * n_in;
@@ -107,7 +73,7 @@ void BoundedMatmulJob::Read(const Worker& worker, int64_t count, int64_t images)
       const int64_t end = std::min((s + 1) * args_.segment_in, n_in);
       const float known = codes[s] == kUpper ? args_.upper_in : 0.0f;
       for (int64_t i = s * args_.segment_in; i < end; ++i) {
-        column[i * tile_] = codes[s] == kMixed ? row[i] : known;
+        column[i * tile()] = codes[s] == kMixed ? row[i] : known;
       }
     }
   }
@@ -121,7 +87,7 @@ void BoundedMatmulJob::Write(const Worker& worker, int64_t first, int64_t count)
     const int64_t begin = s * args_.segment, end = std::min(begin + args_.segment, args_.n_out);
     int32_t not_zero[kBoundedBlock] = {}, not_upper[kBoundedBlock] = {};
     for (int64_t n = begin; args_.record && n < end; ++n) {
-      const float* y = block + (args_.expand ? args_.expand[n] : n) * tile_;
+      const float* y = block + (args_.expand ? args_.expand[n] : n) * tile();
       for (int64_t c = 0; c < kBoundedBlock; ++c) {
         not_zero[c] |= y[c] != 0.0f;
         not_upper[c] |= y[c] != args_.layer.upper;
@@ -133,7 +99,7 @@ void BoundedMatmulJob::Write(const Worker& worker, int64_t first, int64_t count)
       if (code != kMixed) continue;
       float* out = args_.out + rows[c] * args_.n_out;
       for (int64_t n = begin; n < end; ++n) {
-        out[n] = block[(args_.expand ? args_.expand[n] : n) * tile_ + c];
+        out[n] = block[(args_.expand ? args_.expand[n] : n) * tile() + c];
       }
     }
   }

@@ -7,15 +7,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
-#include "cpu/core/scratch.h"
-#include "cpu/core/work_counter.h"
-#include "cpu/kernels/bounded_layer.h"
+#include "cpu/kernels/bounded_job.h"
 
 namespace jaxsparse {
-
-enum SegmentCode : uint8_t { kMixed = 0, kZero = 1, kUpper = 2 };
 
 struct BoundedMatmulArgs {
   BoundedLayer layer;
@@ -33,14 +28,12 @@ struct BoundedMatmulArgs {
   int64_t scratch_bytes;
 };
 
-class BoundedMatmulJob {
+class BoundedMatmulJob : public BoundedJob<BoundedMatmulJob> {
  public:
   BoundedMatmulJob(const BoundedMatmulArgs& args, int64_t pool_workers);
-  // 0 when the scratch is too small to run at all.
-  int64_t workers() const { return workers_; }
-  void Run(int64_t worker);
 
  private:
+  friend class BoundedJob<BoundedMatmulJob>;
   struct Worker {
     float *in, *out, *lowest, *highest, *taint;
     int32_t* rows;
@@ -54,8 +47,6 @@ class BoundedMatmulJob {
 
   BoundedMatmulArgs args_;
   const BoundedIsa& isa_;
-  int64_t workers_ = 0, tile_ = 0;
-  std::optional<WorkCounter> items_;
 };
 
 }  // namespace jaxsparse

@@ -4,55 +4,22 @@
 #include <utility>
 
 namespace jaxsparse {
-namespace {
-
-constexpr int64_t kMaxTile = 512;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t BlockUp(int64_t n) { return CeilDiv(n, kBoundedBlock) * kBoundedBlock; }
-
-}  // namespace
-
 BoundedNetworkJob::BoundedNetworkJob(const BoundedNetworkArgs& args, int64_t pool_workers)
     : args_(args), isa_(BoundedIsaOfMachine()) {
-  const int64_t share = BlockUp(CeilDiv(args_.batch, pool_workers));
-  for (int64_t workers = pool_workers; workers > 0 && workers_ == 0; --workers) {
-    for (tile_ = std::min(kMaxTile, share); tile_ > 0; tile_ -= kBoundedBlock) {
-      ScratchCarver carver(nullptr);
-      Take(carver);
-      const int64_t needed = workers * carver.used() + static_cast<int64_t>(ScratchCarver::kAlign);
-      if (needed <= args_.scratch_bytes) {
-        workers_ = workers;
-        break;
-      }
-    }
-  }
-  const int64_t items = tile_ > 0 ? CeilDiv(args_.batch, tile_) : 0;
-  items_.emplace(items);
-  workers_ = std::min(workers_, std::max<int64_t>(items, 1));
+  Plan(args_.batch, args_.scratch, args_.scratch_bytes, pool_workers);
 }
 
 BoundedNetworkJob::Worker BoundedNetworkJob::Take(ScratchCarver& carver) const {
   Worker worker;
-  worker.in = carver.Take<float>(args_.widest * tile_);
-  worker.out = carver.Take<float>(args_.widest * tile_);
+  worker.in = carver.Take<float>(args_.widest * tile());
+  worker.out = carver.Take<float>(args_.widest * tile());
   worker.block = carver.Take<float>(args_.n_in * kBoundedBlock);
-  worker.lowest = carver.Take<float>(tile_);
-  worker.highest = carver.Take<float>(tile_);
-  worker.taint = carver.Take<float>(tile_);
-  worker.rows = carver.Take<int32_t>(tile_);
-  worker.kept = carver.Take<int32_t>(tile_);
+  worker.lowest = carver.Take<float>(tile());
+  worker.highest = carver.Take<float>(tile());
+  worker.taint = carver.Take<float>(tile());
+  worker.rows = carver.Take<int32_t>(tile());
+  worker.kept = carver.Take<int32_t>(tile());
   return worker;
-}
-
-void BoundedNetworkJob::Run(int64_t worker) {
-  ScratchCarver carver(args_.scratch);
-  Worker mine = Take(carver);
-  for (int64_t w = 0; w < worker; ++w) mine = Take(carver);
-  int64_t item;
-  while (items_->Next(&item)) {
-    RunTile(item * tile_, std::min(tile_, args_.batch - item * tile_), mine);
-  }
 }
 
 BoundedLayer BoundedNetworkJob::Layer(int64_t depth) const {
@@ -60,15 +27,18 @@ BoundedLayer BoundedNetworkJob::Layer(int64_t depth) const {
   const int64_t entry = 4 * static_cast<int64_t>(row[1]);
   const int32_t* starts = args_.starts + row[0];
   const char* indices = static_cast<const char*>(args_.indices) + entry * (args_.wide ? 4 : 2);
-  return {row[3],
-          row[4],
-          starts[row[4]],
-          starts,
-          indices,
-          args_.wide,
-          args_.weights + entry,
-          args_.bias + row[2],
-          args_.uppers[depth]};
+  BoundedLayer layer = {};
+  layer.n_in = row[3];
+  layer.distinct = row[4];
+  layer.entries = starts[row[4] / row[7]];
+  layer.starts = starts;
+  layer.indices = indices;
+  layer.wide = args_.wide;
+  layer.bundled = row[7] == kBundle;
+  layer.weights = args_.weights + 4 * static_cast<int64_t>(row[6]);
+  layer.bias = args_.bias + row[2];
+  layer.upper = args_.uppers[depth];
+  return layer;
 }
 
 void BoundedNetworkJob::RunTile(int64_t first, int64_t count, Worker worker) const {
@@ -77,8 +47,8 @@ void BoundedNetworkJob::RunTile(int64_t first, int64_t count, Worker worker) con
   int64_t live = Settle(0, count, worker);
   for (int64_t depth = 1; depth < args_.depth && live > 0; ++depth) {
     std::swap(worker.in, worker.out);
-    isa_.multiply({Layer(depth), worker.in, tile_, worker.out, tile_, BlockUp(live), worker.lowest,
-                   worker.highest, worker.taint});
+    isa_.multiply({Layer(depth), worker.in, tile(), worker.out, tile(), BoundedBlockUp(live),
+                   worker.lowest, worker.highest, worker.taint});
     live = Settle(depth, live, worker);
   }
   for (int64_t c = 0; c < live; ++c) WriteRow(worker.rows[c], worker.out + c);
@@ -95,7 +65,7 @@ void BoundedNetworkJob::FirstLayer(int64_t count, const Worker& worker) const {
       for (int64_t c = 0; c < images; ++c) line[c] = rows[c * args_.n_in + i];
       for (int64_t c = images; c < kBoundedBlock; ++c) line[c] = 0.0f;
     }
-    isa_.multiply({layer, worker.block, kBoundedBlock, worker.out + first, tile_, kBoundedBlock,
+    isa_.multiply({layer, worker.block, kBoundedBlock, worker.out + first, tile(), kBoundedBlock,
                    worker.lowest + first, worker.highest + first, worker.taint + first});
   }
 }
@@ -118,7 +88,7 @@ int64_t BoundedNetworkJob::Settle(int64_t depth, int64_t live, const Worker& wor
   }
   if (kept == live) return kept;
   for (int64_t o = 0; o < static_cast<int64_t>(row[4]); ++o) {
-    float* line = worker.out + o * tile_;
+    float* line = worker.out + o * tile();
     for (int64_t c = 0; c < kept; ++c) line[c] = line[worker.kept[c]];
   }
   return kept;
@@ -128,7 +98,7 @@ void BoundedNetworkJob::WriteRow(int64_t row, const float* column) const {
   args_.codes[row] = kMixed;
   float* out = args_.out + row * args_.n_out;
   for (int64_t n = 0; n < args_.n_out; ++n) {
-    out[n] = column[(args_.expand ? args_.expand[n] : n) * tile_];
+    out[n] = column[(args_.expand ? args_.expand[n] : n) * tile()];
   }
 }
 

@@ -9,23 +9,20 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
-#include "cpu/core/scratch.h"
-#include "cpu/core/work_counter.h"
-#include "cpu/kernels/bounded_layer.h"
-#include "cpu/kernels/bounded_matmul_job.h"
+#include "cpu/kernels/bounded_job.h"
 
 namespace jaxsparse {
 
-constexpr int64_t kBoundedTableColumns = 6;
+constexpr int64_t kBoundedTableColumns = 8;
 enum RetireFlag : uint32_t { kRetireZero = 1, kRetireUpper = 2 };
 
 struct BoundedNetworkArgs {
   int64_t batch, n_in, n_out, depth, widest;
   const float* x;  // [batch, n_in]
-  const uint32_t*
-      table;  // [depth, kBoundedTableColumns]: starts, quads, biases, n_in, distinct, flags
+  // [depth, kBoundedTableColumns]: starts, quads of indices, biases, n_in, distinct, flags, quads
+  // of weights, rows of a unit
+  const uint32_t* table;
   const int32_t* starts;
   const void* indices;
   bool wide;
@@ -39,14 +36,12 @@ struct BoundedNetworkArgs {
   int64_t scratch_bytes;
 };
 
-class BoundedNetworkJob {
+class BoundedNetworkJob : public BoundedJob<BoundedNetworkJob> {
  public:
   BoundedNetworkJob(const BoundedNetworkArgs& args, int64_t pool_workers);
-  // 0 when the scratch is too small to run at all.
-  int64_t workers() const { return workers_; }
-  void Run(int64_t worker);
 
  private:
+  friend class BoundedJob<BoundedNetworkJob>;
   struct Worker {
     float *in, *out, *block, *lowest, *highest, *taint;
     int32_t *rows, *kept;
@@ -60,8 +55,6 @@ class BoundedNetworkJob {
 
   BoundedNetworkArgs args_;
   const BoundedIsa& isa_;
-  int64_t workers_ = 0, tile_ = 0;
-  std::optional<WorkCounter> items_;
 };
 
 }  // namespace jaxsparse

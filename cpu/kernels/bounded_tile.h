@@ -1,9 +1,10 @@
 // The multiply of a saturated layer, one instruction set a unit: images are the lanes, so an entry
 // is one broadcast and one multiply-add a vector, whatever the pattern.
 //
-// Floor: one multiply-add an entry and image; an entry loads one vector per 64 images and one
+// Floor: one multiply-add an entry and image; a row's entry loads one vector per 64 images and one
 // broadcast, so loads bound it at two vectors a cycle where the tile's activations lie in the
-// second-level cache.
+// second-level cache. Rows of a bundle share those vectors: a few rows and vectors of sums are in
+// registers, and the multiply-adds bound it.
 #pragma once
 
 #include <cstdint>
@@ -13,45 +14,82 @@
 namespace jaxsparse {
 namespace {
 
-template <int kVectors, typename Index>
-void MultiplyBlock(const BoundedTile& tile, int64_t first) {
-  using Reg = Vec::Reg;
+// What is learnt of a block's columns.
+template <int kVectors>
+struct BlockFacts {
+  Vec::Reg lowest[kVectors], highest[kVectors], taint[kVectors];
+
+  explicit BlockFacts(float upper) {
+    for (int v = 0; v < kVectors; ++v) {
+      lowest[v] = Vec::Set(upper);
+      highest[v] = taint[v] = Vec::Zero();
+    }
+  }
+  void See(int v, Vec::Reg y) {
+    lowest[v] = Vec::Min(lowest[v], y);
+    highest[v] = Vec::Max(highest[v], y);
+    taint[v] = Vec::Fma(y, Vec::Zero(), taint[v]);
+  }
+  void Store(const BoundedTile& tile, int64_t first) const {
+    for (int v = 0; v < kVectors; ++v) {
+      Vec::Store(tile.lowest + first + v * Vec::kLanes, lowest[v]);
+      Vec::Store(tile.highest + first + v * Vec::kLanes, highest[v]);
+      Vec::Store(tile.taint + first + v * Vec::kLanes, taint[v]);
+    }
+  }
+};
+
+// kRows rows from `row` on, of unit `unit`; `weights` are theirs, an entry's `step` apart.
+template <int kVectors, int kRows, typename Index>
+void MultiplyRows(const BoundedTile& tile, int64_t first, int64_t unit, int64_t row,
+                  const float* weights, int64_t step, BlockFacts<kVectors>& facts) {
   const BoundedLayer& layer = tile.layer;
   const Index* indices = static_cast<const Index*>(layer.indices);
-  const Reg zero = Vec::Zero(), upper = Vec::Set(layer.upper);
-  Reg lowest[kVectors], highest[kVectors], taint[kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    lowest[v] = upper;
-    highest[v] = taint[v] = zero;
+  Vec::Reg sum[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = Vec::Zero();
   }
-  for (int64_t o = 0; o < layer.distinct; ++o) {
-    Reg sum[kVectors];
-    for (int v = 0; v < kVectors; ++v) sum[v] = zero;
-    const int64_t end = layer.starts[o + 1] < layer.entries ? layer.starts[o + 1] : layer.entries;
-    for (int64_t e = layer.starts[o] < 0 ? 0 : layer.starts[o]; e < end; ++e) {
-      const uint64_t index = static_cast<uint64_t>(indices[e]);
-      if (index >= static_cast<uint64_t>(layer.n_in)) continue;
-      const float* in = tile.in + static_cast<int64_t>(index) * tile.in_stride + first;
-      const Reg weight = Vec::Set(layer.weights[e]);
-      for (int v = 0; v < kVectors; ++v) {
-        sum[v] = Vec::Fma(weight, Vec::Load(in + v * Vec::kLanes), sum[v]);
-      }
+  const int64_t end =
+      layer.starts[unit + 1] < layer.entries ? layer.starts[unit + 1] : layer.entries;
+  for (int64_t e = layer.starts[unit] < 0 ? 0 : layer.starts[unit]; e < end; ++e) {
+    const uint64_t index = static_cast<uint64_t>(indices[e]);
+    if (index >= static_cast<uint64_t>(layer.n_in)) continue;
+    const float* in = tile.in + static_cast<int64_t>(index) * tile.in_stride + first;
+    Vec::Reg x[kVectors];
+    for (int v = 0; v < kVectors; ++v) x[v] = Vec::Load(in + v * Vec::kLanes);
+    for (int r = 0; r < kRows; ++r) {
+      const Vec::Reg weight = Vec::Set(weights[e * step + r]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = Vec::Fma(weight, x[v], sum[r][v]);
     }
-    const Reg bias = Vec::Set(layer.bias[o]);
-    float* out = tile.out + o * tile.out_stride + first;
+  }
+  const Vec::Reg zero = Vec::Zero(), upper = Vec::Set(layer.upper);
+  for (int r = 0; r < kRows; ++r) {
+    const Vec::Reg bias = Vec::Set(layer.bias[row + r]);
+    float* out = tile.out + (row + r) * tile.out_stride + first;
     for (int v = 0; v < kVectors; ++v) {
-      const Reg y = Vec::Min(upper, Vec::Max(zero, Vec::Add(sum[v], bias)));
+      const Vec::Reg y = Vec::Min(upper, Vec::Max(zero, Vec::Add(sum[r][v], bias)));
       Vec::Store(out + v * Vec::kLanes, y);
-      lowest[v] = Vec::Min(lowest[v], y);
-      highest[v] = Vec::Max(highest[v], y);
-      taint[v] = Vec::Fma(y, zero, taint[v]);
+      facts.See(v, y);
     }
   }
-  for (int v = 0; v < kVectors; ++v) {
-    Vec::Store(tile.lowest + first + v * Vec::kLanes, lowest[v]);
-    Vec::Store(tile.highest + first + v * Vec::kLanes, highest[v]);
-    Vec::Store(tile.taint + first + v * Vec::kLanes, taint[v]);
+}
+
+template <int kVectors, typename Index>
+void MultiplyBlock(const BoundedTile& tile, int64_t first) {
+  constexpr int kRows = (Vec::kWideFile ? 16 : 8) / kVectors;
+  const BoundedLayer& layer = tile.layer;
+  BlockFacts<kVectors> facts(layer.upper);
+  if (layer.bundled) {
+    for (int64_t row = 0; row < layer.distinct; row += kRows) {
+      MultiplyRows<kVectors, kRows, Index>(tile, first, row / kBundle, row,
+                                           layer.weights + row % kBundle, kBundle, facts);
+    }
+  } else {
+    for (int64_t row = 0; row < layer.distinct; ++row) {
+      MultiplyRows<kVectors, 1, Index>(tile, first, row, row, layer.weights, 1, facts);
+    }
   }
+  facts.Store(tile, first);
 }
 
 template <typename Index>

@@ -7,7 +7,7 @@
 namespace jaxsparse {
 namespace {
 
-constexpr int64_t kTableColumns = 6;
+constexpr int64_t kTableColumns = 8;
 
 ffi::Error InitBoundedNetwork() {
   static OncePerDevice once;
@@ -20,12 +20,11 @@ ffi::Error BoundedNetwork(cudaStream_t stream, ffi::BufferR2<ffi::F32> x,
                           ffi::BufferR1<ffi::F32> bias, ffi::BufferR1<ffi::F32> uppers,
                           ffi::BufferR1<ffi::S32> expand, ffi::ResultBufferR2<ffi::F32> out,
                           ffi::ResultBufferR2<ffi::U8> codes, ffi::ResultBufferR1<ffi::U8> scratch,
-                          int64_t first, int64_t widest, int64_t decides) {
+                          int64_t first, int64_t widest, int64_t decides, int64_t bundles) {
   const auto xs = x.dimensions(), ts = table.dimensions(), os = out->dimensions();
-  const int64_t entries = static_cast<int64_t>(weights.element_count());
   const int64_t expanded = static_cast<int64_t>(expand.element_count());
-  if (!BoundedIndexType(indices) || static_cast<int64_t>(indices.element_count()) != entries ||
-      ts[1] != kTableColumns || ts[0] < 2 || os[0] != xs[0] || first < 0 || first > widest ||
+  if (!BoundedIndexType(indices) || (bundles != 0 && xs[1] > widest) || ts[1] != kTableColumns ||
+      ts[0] < (bundles != 0 ? 1 : 2) || os[0] != xs[0] || first < 0 || first > widest ||
       static_cast<int64_t>(codes->element_count()) != xs[0] ||
       static_cast<int64_t>(uppers.element_count()) != ts[0] || (expanded && expanded != os[1]) ||
       static_cast<int64_t>(scratch->element_count()) < BoundedNetworkScratch(xs[0], widest)) {
@@ -41,13 +40,15 @@ ffi::Error BoundedNetwork(cudaStream_t stream, ffi::BufferR2<ffi::F32> x,
   args.first = first;
   args.widest = widest;
   args.regroup = decides != 0;
+  args.bundles = bundles != 0;
   args.x = x.typed_data();
   args.table = table.typed_data();
   args.starts = starts.typed_data();
   args.indices = indices.untyped_data();
   args.wide = indices.element_type() == ffi::DataType::S32;
   args.weights = weights.typed_data();
-  args.entries = entries;
+  args.entries = static_cast<int64_t>(indices.element_count());
+  args.weighed = static_cast<int64_t>(weights.element_count());
   args.bias = bias.typed_data();
   args.uppers = uppers.typed_data();
   args.expand = expanded > 0 ? expand.typed_data() : nullptr;
@@ -80,5 +81,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseBoundedNetworkCuda, jaxsparse::BoundedNet
                                   .Ret<xla::ffi::BufferR1<xla::ffi::U8>>()   // scratch
                                   .Attr<int64_t>("first")
                                   .Attr<int64_t>("widest")
-                                  .Attr<int64_t>("decides"),
+                                  .Attr<int64_t>("decides")
+                                  .Attr<int64_t>("bundles"),
                               {xla::ffi::Traits::kCmdBufferCompatible});

@@ -1,4 +1,6 @@
-// The first layer of a stack: raw images, row by row in memory, to folded state.
+// The first layer of a stack: raw images, row by row in memory, to folded state; and, for stacks of
+// bundles, the images turned into state as they are, so that the first layer is one like all
+// others.
 //
 // Floor: the images once (60,000 x 1024: 246 MB, 57 us at 4.3 TB/s; x 65536: 15.7 GB, 3.7 ms);
 // state out is a sixteenth. A thread owns one output of eight images: an entry is eight independent
@@ -6,7 +8,8 @@
 // sector. Predicted: the floor where neighbouring outputs read neighbouring inputs (the challenge's
 // layers do), a sector a gather where they do not. Measured, with one more layer: 3.9 ms at 16384
 // neurons, 13 ms at 65536: three to four times the floor; a row passes through the first-level
-// cache twice, for outputs j and j + 1.
+// cache twice, for outputs j and j + 1. Turning images costs a trip through memory more, 2 x 57 us
+// at 60,000 x 1024.
 #pragma once
 
 #include "cuda/kernels/bounded_state.cuh"
@@ -54,6 +57,29 @@ __global__ void __launch_bounds__(kFirstThreads)
       to.rows[image + i] = static_cast<int32_t>(image + i);
     }
   }
+}
+
+// Block: 32 images x 128 inputs; rows come in whole lines, and a line of state is 32 images.
+__global__ void __launch_bounds__(kFirstThreads)
+    TurnImages(StackView stack, const float* __restrict__ x, uint32_t batch, uint32_t n_in,
+               Generation to) {
+  constexpr int kWarps = kFirstThreads / 32, kInputs = 128;
+  __shared__ float tile[kInputs][kSlots + 1];
+  const uint32_t chunks = (n_in + kInputs - 1) / kInputs;
+  const uint32_t first = blockIdx.x % chunks * kInputs, slot = blockIdx.x / chunks * kSlots;
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  for (uint32_t i = warp; i < kSlots; i += kWarps) {
+    const float* row = x + static_cast<int64_t>(min(slot + i, batch - 1)) * n_in;
+#pragma unroll
+    for (uint32_t n = lane; n < kInputs; n += 32) {
+      tile[n][i] = first + n < n_in ? __ldg(row + first + n) : 0.0f;
+    }
+  }
+  __syncthreads();
+  for (uint32_t n = warp; n < kInputs && first + n < n_in; n += kWarps) {
+    to.state[StateOffset(slot + lane, first + n, stack.widest)] = tile[n][lane];
+  }
+  if (first == 0 && warp == 0) to.rows[slot + lane] = static_cast<int32_t>(slot + lane);
 }
 
 }  // namespace jaxsparse

@@ -9,14 +9,17 @@ namespace jaxsparse {
 
 struct BoundedNetworkArgs {
   int64_t batch, n_in, n_out, depth, first, widest;  // first: distinct outputs of layer 0
-  bool regroup;           // some rows may retire early: regroup the others between launches
-  const float* x;         // [batch, n_in]
-  const uint32_t* table;  // [depth, 6]: starts, quads, biases, n_in, distinct, flags
+  bool regroup;    // some rows may retire early: regroup the others between launches
+  bool bundles;    // some layer's units are bundles; then widest covers n_in
+  const float* x;  // [batch, n_in]
+  // [depth, 8]: starts, quads of indices, biases, n_in, distinct, flags, quads of weights, rows of
+  // a unit
+  const uint32_t* table;
   const int32_t* starts;
   const void* indices;
   bool wide;  // int32 indices
   const float* weights;
-  int64_t entries;
+  int64_t entries, weighed;  // indices and weights
   const float* bias;
   const float* uppers;    // [depth]
   const int32_t* expand;  // [n_out], or nullptr

@@ -7,15 +7,18 @@
 // kImages / 4 lanes hold one output of the tile, four images each, so an entry is one 16-byte
 // shared load and four multiply-adds, and 32 images of a neuron are one conflict-free line.
 //
-// Floor: shared memory at 128 bytes a cycle: 32 multiply-adds a cycle and SM, 7.2 T/s on an H200.
-// Predicted for the whole stack, 60,000 images, with the first layer (bounded_first.cuh), folded:
-// .15 / .6 / 2 / 8 ms at 1024 / 4096 / 16384 / 65536 neurons; measured .35 / .91 / 3.6 / 14.3, most
-// of it the first layer. Unfolded at 1024: predicted 1.3 ms, measured 4.0: the first-level cache is
-// 75 % busy, since four lanes share a row of entries and a warp's eight rows are eight lines;
-// loading entries one step ahead changed nothing.
+// Floor: shared memory at 128 bytes a cycle: 32 multiply-adds a cycle and SM of rows, 7.2 T/s on an
+// H200; of bundles (cuda/kernels/bounded_unit.cuh) 85. Predicted for the whole stack, 60,000
+// images, with the first layer (bounded_first.cuh), folded: .15 / .6 / 2 / 8 ms at 1024 / 4096 /
+// 16384 / 65536 neurons; measured .35 / .91 / 3.6 / 14.3, most of it the first layer. Unfolded at
+// 1024, in bundles: predicted .7 ms, measured 1.64 (4.2 in rows): the first two layers take
+// .69, 5.7 T/s, turning the images .12, and eleven regroupings the rest. A tile's way in and out of
+// memory is not hidden, since one CTA fills an SM; tiles of eight images, two CTAs an SM,
+// take 1.97.
 #pragma once
 
 #include "cuda/kernels/bounded_state.cuh"
+#include "cuda/kernels/bounded_unit.cuh"
 
 namespace jaxsparse {
 
@@ -27,7 +30,7 @@ struct TileVerdict {
   int32_t rows[kSlots];
 };
 
-template <int kImages, typename Index>
+template <int kImages, bool kBundles, typename Index>
 class ResidentTile {
  public:
   static constexpr int kGroups = kImages / 4;
@@ -38,9 +41,9 @@ class ResidentTile {
         in_(shared),
         out_(shared + static_cast<int64_t>(stack.widest) * kImages) {}
 
-  // Copies the tile's state, of the layer before `first`, and clears the verdicts. Slots past
+  // Copies the tile's state, the input of layer `first`, and clears the verdicts. Slots past
   // `count` are empty.
-  __device__ void Load(const Generation& from, uint32_t slot, uint32_t count, uint32_t layer) {
+  __device__ void Load(const Generation& from, uint32_t slot, uint32_t count, uint32_t first) {
     if (threadIdx.x < 3) verdict_.not_zero[threadIdx.x] = verdict_.not_upper[threadIdx.x] = 0;
     if (threadIdx.x < kImages) {
       const bool used = slot + threadIdx.x < count;
@@ -50,16 +53,19 @@ class ResidentTile {
     alive_ = left >= kImages ? kAll : (1u << left) - 1;
     __syncthreads();
     const int group = threadIdx.x % kGroups;
-    SaturationProbe probe(__ldg(stack_.uppers + layer));
-    const uint32_t distinct = Distinct(stack_, layer);
-    for (uint32_t o = threadIdx.x / kGroups; o < distinct; o += blockDim.x / kGroups) {
+    const uint32_t before = first == 0 ? 0 : first - 1;
+    SaturationProbe probe(__ldg(stack_.uppers + before));
+    const uint32_t inputs = InputsOf(stack_, first);
+    for (uint32_t o = threadIdx.x / kGroups; o < inputs; o += blockDim.x / kGroups) {
       const float4 v = *reinterpret_cast<const float4*>(
           from.state + StateOffset(slot + 4 * group, o, stack_.widest));
       const float y[4] = {v.x, v.y, v.z, v.w};
       probe.See(y);
       *reinterpret_cast<float4*>(out_ + o * kImages + 4 * group) = v;
     }
-    probe.Merge(kGroups, &verdict_.not_zero[layer % 3], &verdict_.not_upper[layer % 3]);
+    if (first > 0) {
+      probe.Merge(kGroups, &verdict_.not_zero[before % 3], &verdict_.not_upper[before % 3]);
+    }
     __syncthreads();
   }
 
@@ -83,21 +89,13 @@ class ResidentTile {
     float* const before = in_;
     in_ = out_;
     out_ = before;
-    const LayerView<Index> view = LayerOf<Index>(stack_, layer, Distinct(stack_, layer - 1));
-    const uint32_t distinct = Distinct(stack_, layer);
+    const LayerView<Index> view = LayerOf<Index>(stack_, layer, InputsOf(stack_, layer));
     const float upper = __ldg(stack_.uppers + layer);
     const int group = threadIdx.x % kGroups;
     SaturationProbe probe(upper);
-    for (uint32_t o = threadIdx.x / kGroups; o < distinct; o += blockDim.x / kGroups) {
-      float y[4];
-      Row(view, o, in_ + 4 * group, y);
-      const float bias = __ldg(view.bias + o);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) y[i] = Bound(y[i] + bias, upper);
-      probe.See(y);
-      *reinterpret_cast<float4*>(out_ + o * kImages + 4 * group) =
-          make_float4(y[0], y[1], y[2], y[3]);
-    }
+    Units<kBundles, kImages>(view, Distinct(stack_, layer), Bundled(stack_, layer),
+                             threadIdx.x / kGroups, blockDim.x / kGroups, in_ + 4 * group,
+                             out_ + 4 * group, upper, probe);
     probe.Merge(kGroups, &verdict_.not_zero[layer % 3], &verdict_.not_upper[layer % 3]);
     __syncthreads();
   }
@@ -133,38 +131,23 @@ class ResidentTile {
  private:
   static constexpr uint32_t kAll = kImages == 32 ? ~0u : (1u << (kImages % 32)) - 1;
 
-  __device__ static void Row(const LayerView<Index>& view, uint32_t o, const float* in,
-                             float (&y)[4]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) y[i] = 0.0f;
-    const uint32_t end = view.End(o);
-#pragma unroll 2
-    for (uint32_t e = view.Begin(o); e < end; e += 4) {
-      const Quad quad = view.Load(e);
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const float4 x = *reinterpret_cast<const float4*>(in + quad.index[k] * kImages);
-        y[0] = fmaf(quad.weight[k], x.x, y[0]);
-        y[1] = fmaf(quad.weight[k], x.y, y[1]);
-        y[2] = fmaf(quad.weight[k], x.z, y[2]);
-        y[3] = fmaf(quad.weight[k], x.w, y[3]);
-      }
-    }
-  }
-
   const StackView& stack_;
   TileVerdict& verdict_;
   float *in_, *out_;
   uint32_t alive_ = 0;
 };
 
-template <int kImages, typename Index>
-__global__ void __launch_bounds__(1024)
+// Bundles keep sixty-four sums a thread, so their CTAs have fewer threads.
+constexpr int ResidentThreads(bool bundles) { return bundles ? 4096 / kPart : 1024; }
+
+// With first == 0 the state is the images themselves.
+template <int kImages, bool kBundles, typename Index>
+__global__ void __launch_bounds__(ResidentThreads(kBundles))
     ResidentLayers(const __grid_constant__ StackView stack, Generation from, Generation to,
                    uint32_t first, uint32_t last) {
   extern __shared__ float4 shared[];
   __shared__ TileVerdict verdict;
-  ResidentTile<kImages, Index> tile(stack, reinterpret_cast<float*>(shared), verdict);
+  ResidentTile<kImages, kBundles, Index> tile(stack, reinterpret_cast<float*>(shared), verdict);
   const uint32_t count = *from.count;
   for (;;) {
     __syncthreads();
@@ -172,8 +155,8 @@ __global__ void __launch_bounds__(1024)
     __syncthreads();
     const uint32_t slot = verdict.tile * kImages;
     if (slot >= count) return;
-    tile.Load(from, slot, count, first - 1);
-    bool left = tile.Settle(first - 1);
+    tile.Load(from, slot, count, first);
+    bool left = first == 0 || tile.Settle(first - 1);
     for (uint32_t layer = first; left && layer < last; ++layer) {
       tile.Multiply(layer);
       left = tile.Settle(layer);

@@ -112,14 +112,14 @@ __global__ void __launch_bounds__(kRowThreads)
       y = OutputOf(view, ConstantRow{whole == kUpper ? args.upper_in : 0.0f}, o, args.upper);
     }
     if (args.record) {
-      writer.Put((n - first) / kRun, y, valid);
+      writer.Put(static_cast<uint32_t>(n - first) / kRun, y, valid);
     } else if (valid) {
       args.out[row * args.n_out + n] = y;
     }
   }
   __syncthreads();
   uint8_t* const codes = args.out_codes + row * args.segments;
-  if (args.record) return writer.Finish(codes, threadIdx.x, kRowThreads);
+  if (args.record) return writer.Finish(codes, threadIdx.x / 32, kRowThreads / 32);
   for (int64_t s = first / args.segment + threadIdx.x; s * args.segment < last; s += kRowThreads) {
     codes[s] = kMixed;
   }

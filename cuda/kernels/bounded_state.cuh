@@ -13,7 +13,7 @@
 namespace jaxsparse {
 
 constexpr int kSlots = 32;
-constexpr int kTableColumns = 6;
+constexpr int kTableColumns = 8;
 constexpr uint32_t kRetireZero = 1, kRetireUpper = 2;
 
 // One generation of rows.
@@ -34,7 +34,7 @@ struct StackView {
   const int32_t* expand;
   float* out;
   uint8_t* codes;
-  int64_t entries, n_out;
+  int64_t entries, weighed, n_out;  // entries: indices; weighed: weights
   uint32_t widest, depth;
 };
 
@@ -51,19 +51,31 @@ __device__ inline uint32_t Retires(const StackView& stack, uint32_t layer) {
   return __ldg(stack.table + layer * kTableColumns + 5);
 }
 
+// Whether a layer's units are bundles.
+__device__ inline bool Bundled(const StackView& stack, uint32_t layer) {
+  return __ldg(stack.table + layer * kTableColumns + 7) == kBundle;
+}
+
 template <typename Index>
 __device__ LayerView<Index> LayerOf(const StackView& stack, uint32_t layer, uint32_t inputs) {
   const uint32_t* row = stack.table + layer * kTableColumns;
   const int64_t entry = 4 * static_cast<int64_t>(__ldg(row + 1));
-  const int64_t left = stack.entries - entry;
+  const int64_t weight = 4 * static_cast<int64_t>(__ldg(row + 6));
+  const int64_t rows = Bundled(stack, layer) ? kBundle : 1;
+  const int64_t left = min(stack.entries - entry, (stack.weighed - weight) / rows);
   LayerView<Index> view;
   view.starts = stack.starts + __ldg(row);
   view.indices = static_cast<const Index*>(stack.indices) + entry;
-  view.weights = stack.weights + entry;
+  view.weights = stack.weights + weight;
   view.bias = stack.bias + __ldg(row + 2);
   view.last = inputs == 0 ? 0 : inputs - 1;
-  view.entries = inputs == 0 ? 0 : static_cast<uint32_t>(left > INT32_MAX ? INT32_MAX : left);
+  view.entries = inputs == 0 ? 0 : static_cast<uint32_t>(min(left, int64_t{INT32_MAX}));
   return view;
+}
+
+// What layer `layer` reads: the distinct values of the one before, or the images.
+__device__ inline uint32_t InputsOf(const StackView& stack, uint32_t layer) {
+  return min(__ldg(stack.table + layer * kTableColumns + 3), stack.widest);
 }
 
 }  // namespace jaxsparse

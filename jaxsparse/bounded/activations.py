@@ -15,12 +15,15 @@ from jaxsparse.recorder import MIXED, Recorder
 @functools.partial(
     jax.tree_util.register_dataclass, data_fields=("values", "recorder"), meta_fields=()
 )
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Activations:
     """Values [batch, n] that flow through pure functions together with their recorder: a pytree.
 
+    `materialize()`, or numpy.asarray of the whole, gives the values to read.
+
     Attributes:
-        values: float32[batch, n]; undefined where the recorder's code is set.
+        values: float32[batch, n]; undefined (whatever the memory held) where the recorder's code is
+            set: call `materialize()` to read them.
         recorder: a `Recorder` of the same rows.
     """
 
@@ -42,6 +45,28 @@ class Activations:
     def materialize(self) -> Float[Array, "batch n"]:
         """The values, float32[batch, n], with what the recorder stands for filled in."""
         return self.recorder.fill(self.values)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(batch, n), as of `materialize()`."""
+        return self.values.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """float32, as of `materialize()`."""
+        return self.values.dtype
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """`materialize()` for numpy; always a copy."""
+        if copy is False:
+            raise ValueError("Activations as an array are a copy, with codes filled in")
+        return np.array(self.materialize(), dtype)
+
+    def __repr__(self) -> str:
+        if not hasattr(self.values, "shape"):  # a pytree of something else than arrays
+            return f"Activations({self.values!r}, {self.recorder!r})"
+        shape = f"{self.values.dtype}{list(self.values.shape)}"
+        return f"Activations({shape}, codes of {self.recorder.segment}: .materialize() reads them)"
 
 
 def check_values(values: Any) -> jax.Array:

@@ -114,6 +114,7 @@ def converged(
 
     Raises:
         ValueError: for no layers, or a negative threshold or tolerance, or fewer than one centroid.
+        TypeError: when the function that is returned is differentiated.
     """
     if not layers:
         raise ValueError("layers is empty: a network needs at least one")
@@ -123,6 +124,7 @@ def converged(
             "they take >= 0, >= 0 and >= 1"
         )
 
+    @jax.custom_vjp
     def run(acts: Any) -> Activations:
         from jaxsparse.ops.bounded_matmul import bounded_matmul
 
@@ -136,4 +138,11 @@ def converged(
             values = state.materialize()
         return Activations(values, probe(values, max(values.shape[1], 1), layers[-1].upper))
 
+    def refuse(acts: Any) -> Any:
+        raise TypeError(
+            "js.bounded.converged has no derivative: images share results. "
+            "Differentiate js.bounded.network of the same layers"
+        )
+
+    run.defvjp(refuse, lambda saved, g: refuse(g))
     return run

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from jax.core import Tracer
 
 from jaxsparse.bounded.certify import saturates_from, zero_stays
+from jaxsparse.bounded.hashing import mix, running_sums
 from jaxsparse.bounded.layer import Layer
 
 _QUAD = 4
@@ -26,16 +28,24 @@ def inspect(weight: Any, bias: Any, upper: float, *, fold: bool = True) -> Layer
         A Layer; `.proofs()` says what was proven.
 
     Raises:
-        TypeError: when `weight` is no matrix of real numbers.
+        TypeError: when `weight` is no matrix of real numbers, `bias` or `upper` is no real number,
+            or an argument is traced.
         ValueError: for NaN or Inf, a bias of another shape, a bound that is not positive, or
             indices out of range.
     """
+    for name, given in (("weight", weight), ("bias", bias), ("upper", upper)):
+        if isinstance(given, Tracer):
+            raise TypeError(
+                f"{name} is traced: inspect looks at numbers, outside of jit and grad; "
+                "Layer.with_values takes traced ones for a pattern that was inspected"
+            )
     csr = canonical(weight)
     bias = _bias(bias, csr.shape[0])
-    if np.ndim(upper) != 0 or not 0 < float(upper) < np.inf:
+    number = _real("upper", upper)
+    if number.ndim != 0 or not 0 < float(number) < np.inf:
         raise ValueError(f"upper={upper!r}; it takes a finite number > 0")
     with np.errstate(over="ignore"):
-        bound = float(np.float32(upper))
+        bound = float(np.float32(number))
     if bound <= 0 or not np.isfinite(bound):
         raise ValueError(f"upper={upper!r} is no positive float32")
     return build(csr, bias, None, csr.shape[0], bound, fold)
@@ -78,10 +88,9 @@ def canonical(weight: Any) -> Any:
     """`weight` as float64 CSR: sorted, duplicates summed, zeros dropped, values those of
     float32."""
     if not hasattr(weight, "shape") or len(weight.shape) != 2:
-        raise TypeError(
-            f"weight must be a matrix [n_out, n_in], not {type(weight).__name__} "
-            f"of shape {getattr(weight, 'shape', None)}"
-        )
+        shape = getattr(weight, "shape", None)
+        given = type(weight).__name__ + ("" if shape is None else f" of shape {shape}")
+        raise TypeError(f"weight must be a matrix [n_out, n_in] (numpy or scipy), not {given}")
     if not sp.issparse(weight):
         weight = np.asarray(weight)
     if not (np.issubdtype(weight.dtype, np.number) or weight.dtype == np.bool_) or np.issubdtype(
@@ -116,7 +125,7 @@ def _check_pattern(weight: Any) -> None:
 
 
 def _bias(bias: Any, n_out: int) -> np.ndarray:
-    values = np.asarray(bias)
+    values = _real("bias", bias)
     if values.ndim == 0:
         values = np.full(n_out, values)
     if values.shape != (n_out,):
@@ -125,6 +134,17 @@ def _bias(bias: Any, n_out: int) -> np.ndarray:
     if not np.isfinite(values).all():
         raise ValueError("bias holds NaN or Inf")
     return values
+
+
+def _real(name: str, value: Any) -> np.ndarray:
+    """`value` as an array of real numbers."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # a ragged list
+        raise TypeError(f"{name} must hold real numbers: {error}") from error
+    if array.dtype.kind not in "biuf" and not str(array.dtype).startswith(("bfloat16", "float8")):
+        raise TypeError(f"{name}={value!r}; it takes real numbers")
+    return array
 
 
 def fold_rows(csr: Any, bias: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray | None]:
@@ -136,12 +156,12 @@ def fold_rows(csr: Any, bias: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray |
     """
     rows = csr.shape[0]
     lengths = np.diff(csr.indptr)
-    mixed = _mix(csr.indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
-    mixed = _mix(mixed ^ csr.data.astype(np.float32).view(np.uint32).astype(np.uint64))
-    running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
+    mixed = mix(csr.indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    mixed = mix(mixed ^ csr.data.astype(np.float32).view(np.uint32).astype(np.uint64))
+    running = running_sums(mixed)
     keys = running[csr.indptr[1:]] - running[csr.indptr[:-1]]
-    keys = _mix(keys ^ (bias.view(np.uint32).astype(np.uint64) << np.uint64(20)))
-    keys = _mix(keys + lengths.astype(np.uint64))
+    keys = mix(keys ^ (bias.view(np.uint32).astype(np.uint64) << np.uint64(20)))
+    keys = mix(keys + lengths.astype(np.uint64))
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     leader = first[group]
     alike = _same_rows(csr, bias, lengths, leader)
@@ -150,13 +170,6 @@ def fold_rows(csr: Any, bias: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray |
     if len(chosen) == rows:
         return csr, bias, None
     return csr[chosen], bias[chosen], groups
-
-
-def _mix(keys: np.ndarray) -> np.ndarray:
-    """A bijection of 64-bit words that spreads every bit."""
-    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return keys ^ (keys >> np.uint64(31))
 
 
 def _same_rows(csr: Any, bias: np.ndarray, lengths: np.ndarray, leader: np.ndarray) -> np.ndarray:

@@ -60,6 +60,24 @@ class Layer:
         """Whether a row that is all `bound` is proven to become all `upper`."""
         return bound >= self.saturates_from
 
+    def with_values(self, weights: Any, bias: Any = None) -> "Layer":
+        """The same pattern with other weights (and biases), and nothing proven of it: what proofs
+        say holds for the numbers that were inspected. For training under `jax.grad`.
+
+        Args:
+            weights: float32[entries], in the order of `weights`.
+            bias: float32[distinct]; None keeps the layer's.
+
+        Raises:
+            ValueError: for another shape.
+        """
+        bias = self.bias if bias is None else bias
+        for name, given, own in (("weights", weights, self.weights), ("bias", bias, self.bias)):
+            if given.shape != own.shape:
+                raise ValueError(f"{name} has shape {given.shape}; the layer's has {own.shape}")
+        facts = {"zero_stays": False, "saturates_from": float("inf")}
+        return dataclasses.replace(self, weights=weights, bias=bias, **facts)
+
     def expand_map(self) -> np.ndarray:
         """The distinct row of each output, int32[n_out]."""
         return np.asarray(self.expand) if self.folded else np.arange(self.n_out, dtype=np.int32)

@@ -2,9 +2,10 @@
 from layer to layer.
 
 Outputs with identical rows are one value, so the state that goes from layer to layer holds distinct
-values only: the next layer's columns of equal inputs are summed. A row whose state is proven never
-to change again (every remaining layer keeps zero rows zero, or rows at the bound at theirs)
-retires: it is neither computed nor written any more.
+values only: the next layer's columns of equal inputs are summed. Rows with the same inputs are
+computed together (`jaxsparse/bounded/bundles.py`). A row whose state is proven never to change
+again (every remaining layer keeps zero rows zero, or rows at the bound at theirs) retires: it is
+neither computed nor written any more.
 """
 
 import dataclasses
@@ -15,22 +16,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
+from jaxsparse.bits.pack import implementation_key
 from jaxsparse.bounded.activations import Activations, check_values
-from jaxsparse.bounded.inspect import build
 from jaxsparse.bounded.layer import Layer
+from jaxsparse.bounded.pack import RETIRE_UPPER, RETIRE_ZERO, chain, pack
 from jaxsparse.ffi import Implementation, dispatch, lift
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.ops import bounded_matmul_native as native
 from jaxsparse.ops.batching import fold as fold_axis
 from jaxsparse.ops.batching import unfold
 from jaxsparse.recorder import probe
-from jaxsparse.reference import bounded_matmul as reference
+from jaxsparse.reference import bounded_network as reference
+from jaxsparse.select.explain import record
 
-RETIRE_ZERO, RETIRE_UPPER = 1, 2
 _DATA = ("table", "starts", "indices", "weights", "bias", "uppers", "expand")
 _META = (
     "n_in",
@@ -40,6 +41,7 @@ _META = (
     "widest",
     "upper",
     "decides",
+    "bundles",
     "shapes",
     "implementation",
 )
@@ -51,16 +53,22 @@ class Network:
     """A packed stack: a pytree, callable under jit. Pass it as an argument; closed over, its
     weights become constants.
 
+    Differentiable in the images, weights and biases: the derivative of min(max(., 0), upper)
+    is 1 inside the bounds and 0 at and outside of them. The backward pass computes the layers again
+    in plain jax.numpy.
+
     Attributes:
-        table: uint32[depth, 6]: of each layer where its starts, quads of entries and biases begin,
-            inputs, distinct outputs, and which states retire after it (1 zero, 2 all at the bound).
+        table: uint32[depth, 8]: of each layer where its starts, quads of indices and biases begin,
+            inputs, stored outputs, which states retire after it (1 zero, 2 all at the bound), where
+            its quads of weights begin, rows of a unit (1, or 16 in bundles).
         starts, indices, weights, bias: the layers' arrays, one after the other; uppers:
             float32[depth].
-        expand: int32[n_out], the distinct value of each output, or int32[0].
-        n_in, n_out, depth, upper: of the whole; first, widest: distinct outputs of the first and of
-            the widest layer.
+        expand: int32[n_out], the stored value of each output, or int32[0].
+        n_in, n_out, depth, upper: of the whole; first, widest: stored outputs of the first and of
+            the widest layer (with bundles the inputs count, too).
         decides: whether some state retires before the last layer.
-        shapes: (inputs, distinct outputs, entries) of each layer.
+        bundles: whether some layer's units are bundles.
+        shapes: (inputs, stored outputs, indices, rows of a unit) of each layer.
     """
 
     table: Any
@@ -77,11 +85,13 @@ class Network:
     widest: int
     upper: float
     decides: bool
-    shapes: tuple[tuple[int, int, int], ...]
+    bundles: bool
+    shapes: tuple[tuple[int, int, int, int], ...]
     implementation: Implementation
 
     def __call__(self, acts: Activations | Float[Array, "batch n_in"]) -> Activations:
-        """The stack's result, Activations of float32[batch, n_out] with one code a row.
+        """The stack's result, Activations of float32[batch, n_out] with one code a row: call
+        `.materialize()` to read the values.
 
         Raises:
             TypeError, ValueError: for another dtype or width than the first layer's.
@@ -90,7 +100,9 @@ class Network:
         x = check_values(x)
         if x.shape[1] != self.n_in:
             raise ValueError(f"acts has {x.shape[1]} columns; the network takes {self.n_in}")
-        plan("bounded_network", self.implementation, NAMES)
+        implementations = plan("bounded_network", self.implementation, NAMES)
+        shapes = f"float32{list(x.shape)}, {self.depth} layers -> {[x.shape[0], self.n_out]}"
+        record("bounded.network", shapes, implementations, None, None)
         return _run(*lift(x, jax.tree.map(jnp.asarray, self)))
 
     def retires(self) -> dict[str, int]:
@@ -101,11 +113,11 @@ class Network:
         return {k: int(np.argmax(v != 0)) if v.any() else self.depth for k, v in found.items()}
 
     def __repr__(self) -> str:
-        entries = sum(e for _, _, e in self.shapes)
+        entries = sum(e * rows for _, _, e, rows in self.shapes)
         return (
             f"Network({self.n_in} -> {self.n_out}, {self.depth} layers, "
-            f"at most {self.widest} distinct values, "
-            f"{entries} entries, retires from layer {self.retires()})"
+            f"at most {self.widest} distinct values, {entries} entries"
+            f"{' in bundles' if self.bundles else ''}, retires from layer {self.retires()})"
         )
 
 
@@ -130,105 +142,47 @@ def network(
         A Network, callable with `Activations` or float32[batch, n_in].
 
     Raises:
-        TypeError: when an entry is no Layer.
-        ValueError: for no layers, or widths that do not chain.
+        TypeError: when `layers` is no sequence (one layer is [layer]), an entry no Layer, or
+            `implementation` no name and no sequence.
+        ValueError: for no layers, widths that do not chain, or an unknown implementation.
     """
-    packed: list[Layer] = []
-    previous: Layer | None = None
-    for i, layer in enumerate(layers):
-        if not isinstance(layer, Layer):
-            raise TypeError(
-                f"layer {i} must be a js.bounded.Layer, not {type(layer).__name__}: "
-                "see js.bounded.inspect"
-            )
-        if len(layer.starts.shape) != 1:
-            raise ValueError(f"layer {i} is a stack of layers; a network takes one at a time")
-        if previous is not None and layer.n_in != previous.n_out:
-            raise ValueError(
-                f"layer {i} takes {layer.n_in} inputs; layer {i - 1} has {previous.n_out} outputs"
-            )
-        previous = _carry(layer, packed[-1] if packed else None, fold)
-        packed.append(previous)
-    if not packed:
-        raise ValueError("layers is empty: a network needs at least one")
-    name = (
-        implementation
-        if implementation is None or isinstance(implementation, str)
-        else tuple(implementation)
-    )
-    return _pack(packed, retire, name)
+    return assemble(chain(layers, fold), retire, implementation_key(implementation))
 
 
-def _carry(layer: Layer, before: Layer | None, fold: bool) -> Layer:
-    """The layer on the distinct values of the one before it."""
-    if not fold and layer.folded:
-        csr = layer.to_csr()[layer.expand_map()]
-        layer = build(csr, layer.full_bias(), None, layer.n_out, layer.upper, False)
-    if before is None or not before.folded:
-        return layer
-    csr = layer.to_csr()
-    columns = before.expand_map()[csr.indices]
-    csr: Any = sp.csr_matrix((csr.data, columns, csr.indptr), (csr.shape[0], before.distinct))
-    csr.sum_duplicates()
-    csr.eliminate_zeros()
-    expand = layer.expand_map() if layer.folded else None
-    return build(csr, np.asarray(layer.bias), expand, layer.n_out, layer.upper, fold)
-
-
-def _pack(layers: list[Layer], retire: bool, implementation: Implementation) -> Network:
-    depth = len(layers)
-    flags = np.zeros(depth, np.uint32)
-    zero = upper = retire
-    for i in range(depth - 1, -1, -1):
-        flags[i] = RETIRE_ZERO * zero + RETIRE_UPPER * upper
-        zero &= layers[i].zero_stays
-        upper &= i > 0 and layers[i].keeps_upper(layers[i - 1].upper)
-    # What is known of the last layer's rows needs no proof.
-    flags[-1] = RETIRE_ZERO | RETIRE_UPPER
-    shapes = tuple(
-        (layer.starts.shape[0] - 1, layer.distinct, layer.weights.shape[0]) for layer in layers
-    )
-    shapes = tuple((_inputs(layers, i), d, e) for i, (_, d, e) in enumerate(shapes))
-    table = np.zeros((depth, 6), np.uint32)
-    table[1:, 0] = np.cumsum([d + 1 for _, d, _ in shapes])[:-1]
-    table[1:, 1] = np.cumsum([e // 4 for _, _, e in shapes])[:-1]
-    table[1:, 2] = np.cumsum([d for _, d, _ in shapes])[:-1]
-    table[:, 3] = [n for n, _, _ in shapes]
-    table[:, 4] = [d for _, d, _ in shapes]
-    table[:, 5] = flags
-    wide = any(n > 1 << 16 for n, _, _ in shapes)
-    last = layers[-1]
-    index = np.int32 if wide else np.uint16
-    arrays = (
-        table,
-        np.concatenate([layer.starts for layer in layers]),
-        np.concatenate([np.asarray(layer.indices, index) for layer in layers]),
-        np.concatenate([layer.weights for layer in layers]),
-        np.concatenate([layer.bias for layer in layers]),
-        np.asarray([layer.upper for layer in layers], np.float32),
-        last.expand,
-    )
-    return Network(
-        *map(jnp.asarray, arrays),
-        n_in=layers[0].n_in,
-        n_out=last.n_out,
-        depth=depth,
-        first=layers[0].distinct,
-        widest=max(d for _, d, _ in shapes),
-        upper=last.upper,
-        decides=bool(flags[:-1].any()),
-        shapes=shapes,
-        implementation=implementation,
-    )
-
-
-def _inputs(layers: list[Layer], i: int) -> int:
-    return layers[0].n_in if i == 0 else layers[i - 1].distinct
+def assemble(chained: list[Layer], retire: bool = True, name: Implementation = None) -> Network:
+    """The Network of layers from `chain`, or of the first few of them."""
+    packed = pack(chained, retire)
+    arrays = {k: jnp.asarray(v) for k, v in packed.arrays.items()}
+    return Network(**arrays, **packed.facts, implementation=name)
 
 
 @jax.jit
 def _run(x: jax.Array, net: Network) -> Activations:
+    return _differentiable(x, net)
+
+
+@jax.custom_vjp
+def _differentiable(x: jax.Array, net: Network) -> Activations:
     return _rows(x, net)
+
+
+def _forward(x: jax.Array, net: Network) -> tuple[Activations, tuple[jax.Array, Network]]:
+    return _rows(x, net), (x, net)
+
+
+def _backward(saved: tuple[jax.Array, Network], g: Activations) -> tuple[jax.Array, Network]:
+    x, net = saved
+    given = {k: getattr(net, k) for k in ("weights", "bias")}
+
+    def values(x: jax.Array, given: dict[str, jax.Array]) -> jax.Array:
+        return reference.bounded_network(x, dataclasses.replace(net, **given))
+
+    dx, found = jax.vjp(values, x, given)[1](g.values)
+    nothing = dict.fromkeys(_DATA)
+    return dx, dataclasses.replace(net, **{**nothing, **found})
+
+
+_differentiable.defvjp(_forward, _backward)
 
 
 @custom_vmap
@@ -256,21 +210,5 @@ def _rows_rule(axis_size: int, in_batched: Any, x: jax.Array, net: Network) -> A
 
 
 def _reference(x: jax.Array, net: Network) -> Activations:
-    starts = entries = biases = 0
-    for i, (n_in, distinct, size) in enumerate(net.shapes):
-        layer = Layer(
-            net.starts[starts : starts + distinct + 1],
-            net.indices[entries : entries + size],
-            net.weights[entries : entries + size],
-            net.bias[biases : biases + distinct],
-            jnp.zeros(0, jnp.int32),
-            n_in,
-            distinct,
-            0.0,
-            False,
-            0.0,
-        )
-        x = reference.bounded_matmul(x, dataclasses.replace(layer, upper=net.uppers[i]))
-        starts, entries, biases = starts + distinct + 1, entries + size, biases + distinct
-    y = x[:, net.expand] if net.expand.shape[0] else x
+    y = reference.bounded_network(x, net)
     return Activations(y, probe(y, max(net.n_out, 1), net.upper))

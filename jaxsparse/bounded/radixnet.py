@@ -1,12 +1,13 @@
 """The sparse DNN challenge's synthetic networks, from their recipe: nothing is read from disk."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from jaxsparse.bounded.inspect import inspect
+from jaxsparse.bounded.inspect import build, inspect
 from jaxsparse.bounded.layer import Layer
 
 #: The challenge's bias by width, and its bound.
@@ -30,6 +31,16 @@ def patterns(neurons: int, layers: int, seed: int = SEED) -> Iterator[Any]:
     Raises:
         ValueError: for another width or a negative number of layers.
     """
+    out = np.arange(neurons) % max(neurons // 16, 1)
+    for columns in _columns(neurons, layers, seed):
+        indices = columns[out].ravel()
+        data = np.full(indices.size, _WEIGHT, np.float32)
+        yield sp.csr_matrix((data, indices, np.arange(0, indices.size + 1, 32)), (neurons, neurons))
+
+
+def _columns(neurons: int, layers: int, seed: int) -> Iterator[np.ndarray]:
+    """The inputs of each layer's distinct outputs, int32[neurons / 16, 32], ascending: output j is
+    as j modulo a sixteenth."""
     stride = neurons // 16
     if neurons < 32 or neurons % 16 or stride & (stride - 1):
         raise ValueError(f"neurons={neurons}; it takes 16 times a power of two, at least 32")
@@ -42,14 +53,11 @@ def patterns(neurons: int, layers: int, seed: int = SEED) -> Iterator[Any]:
         permuted, k = divmod(layer, rounds)
         if permuted and k == 0:
             order = np.argsort(random.random_sample(neurons))
-        out = np.arange(neurons) % stride
+        out = np.arange(stride)
         rows = np.concatenate(
             [out[:, None] + sixteen, (out[:, None] + (1 << k)) % stride + sixteen], axis=1
         )
-        indices = order[rows] if permuted else rows
-        indices = np.sort(indices[:stride], axis=1)[out].astype(np.int32).ravel()
-        data = np.full(indices.size, _WEIGHT, np.float32)
-        yield sp.csr_matrix((data, indices, np.arange(0, indices.size + 1, 32)), (neurons, neurons))
+        yield np.sort(order[rows] if permuted else rows, axis=1).astype(np.int32)
 
 
 def radixnet_layer(weight: Any, *, fold: bool = True) -> Layer:
@@ -81,4 +89,25 @@ def radixnet(neurons: int, layers: int, seed: int = SEED, *, fold: bool = True) 
     Raises:
         ValueError: for a width that the recipe does not have.
     """
-    return (radixnet_layer(w, fold=fold) for w in patterns(neurons, layers, seed))
+    return (_layer(columns, neurons, fold) for columns in _columns(neurons, layers, seed))
+
+
+def _layer(columns: np.ndarray, neurons: int, fold: bool) -> Layer:
+    """What `radixnet_layer` makes of the whole weight, from its distinct rows: proofs hold for all
+    when they hold for these."""
+    stride = len(columns)
+    pointers = np.arange(0, columns.size + 1, 32)
+    weight = sp.csr_matrix(
+        (np.full(columns.size, _WEIGHT), columns.ravel(), pointers), (stride, neurons)
+    )
+    bias = np.full(stride, BIASES.get(neurons, -0.3), np.float32)
+    expand = np.tile(np.arange(stride, dtype=np.int32), 16)
+    layer = build(weight, bias, expand, neurons, UPPER, True)
+    if fold:
+        return layer
+    repeated = {k: np.tile(getattr(layer, k)[layer.expand_map()[:stride]], 16) for k in ("bias",)}
+    entries = {k: getattr(layer, k).reshape(-1, 32) for k in ("indices", "weights")}
+    whole = {k: v[layer.expand_map()].ravel() for k, v in entries.items()}
+    starts = np.arange(0, 32 * neurons + 1, 32, dtype=np.int32)
+    none = np.zeros(0, np.int32)
+    return dataclasses.replace(layer, starts=starts, expand=none, **repeated, **whole)

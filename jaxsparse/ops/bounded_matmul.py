@@ -17,9 +17,11 @@ from jaxsparse.ffi import Implementation, dispatch, lift
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.ops import bounded_matmul_native as native
 from jaxsparse.ops.batching import fold, loop_over, unfold
-from jaxsparse.recorder import Recorder, choose_segment, probe
+from jaxsparse.recorder import MIXED, Recorder, choose_segment, probe
 from jaxsparse.recorder.types import segment_count
 from jaxsparse.reference import bounded_matmul as reference
+from jaxsparse.select.explain import Counted
+from jaxsparse.select.explain import record as note_call
 
 DATAFLOWS = ("row", "slab", "column", "converged")
 
@@ -49,6 +51,10 @@ def bounded_matmul(
     code stands for is neither read nor written; rows that the layer's proofs decide are not
     computed.
 
+    Differentiable in the values, and in the layer's weights and bias (`Layer.with_values`): the
+    derivative of min(max(., 0), upper) is 1 inside the bounds and 0 at and outside of them. What an
+    input's code stands for is a constant. The backward pass is plain jax.numpy.
+
     Args:
         acts: `Activations`, or float32[batch, n_in] of which nothing is known.
         layer: from `js.bounded.inspect` (or an entry of `js.bounded.stack` inside a scan).
@@ -62,7 +68,8 @@ def bounded_matmul(
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:
-        Activations of float32[batch, n_out].
+        Activations of float32[batch, n_out]: call `.materialize()` to read the values; `.values`
+        holds nothing of use where a code is set.
 
     Raises:
         TypeError, ValueError: for a wrong type, rank, width or option, naming the argument.
@@ -87,7 +94,7 @@ def bounded_matmul(
     if not record:
         segment = layer.n_out
     segment = max(min(int(segment), layer.n_out), 1)
-    plan("bounded_matmul", implementation, NAMES)
+    implementations = plan("bounded_matmul", implementation, NAMES)
     name = (
         implementation
         if implementation is None or isinstance(implementation, str)
@@ -95,9 +102,53 @@ def bounded_matmul(
     )
     params = Params(dataflow, bool(record), segment, name)
     acts = Activations(values, acts.recorder)
-    if dataflow == "converged" and values.shape[0]:
-        return _converged(params, acts, layer)
+    codes = acts.recorder.codes
+    note_call(
+        "bounded_matmul",
+        f"float32{list(values.shape)} -> {[values.shape[0], layer.n_out]}",
+        implementations,
+        None,
+        Counted(codes.size, (codes == MIXED).sum()),
+        "input segments",
+    )
     return _run(params, *lift(acts, jax.tree.map(jnp.asarray, layer)))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(p: Params, acts: Activations, layer: Layer) -> Activations:
+    return _differentiable(p, acts, layer)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _differentiable(p: Params, acts: Activations, layer: Layer) -> Activations:
+    if p.dataflow == "converged" and acts.values.shape[0]:
+        return _converged(p, acts, layer)
+    return _batched(p)(acts, layer)
+
+
+def _forward(p: Params, acts: Activations, layer: Layer) -> tuple[Activations, Any]:
+    return _differentiable(p, acts, layer), (acts, layer)
+
+
+def _backward(p: Params, saved: tuple[Activations, Layer], g: Activations) -> tuple[Any, Any]:
+    """Through the layer in plain jax.numpy; what a code stands for is a constant."""
+    acts, layer = saved
+
+    def values(x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
+        whole = Activations(x, acts.recorder).materialize()
+        return reference.bounded_matmul(
+            whole, dataclasses.replace(layer, weights=weights, bias=bias)
+        )
+
+    _, back = jax.vjp(values, acts.values, layer.weights, layer.bias)
+    x, weights, bias = back(g.values)
+    recorder = dataclasses.replace(acts.recorder, codes=None)
+    nothing: Any = dict.fromkeys(("starts", "indices", "expand"))
+    found = dataclasses.replace(layer, **{**nothing, "weights": weights, "bias": bias})
+    return Activations(x, recorder), found
+
+
+_differentiable.defvjp(_forward, _backward)
 
 
 def _converged(p: Params, acts: Activations, layer: Layer) -> Activations:
@@ -108,11 +159,6 @@ def _converged(p: Params, acts: Activations, layer: Layer) -> Activations:
     state = gather_centroids(values, min(CENTROIDS, values.shape[0]), 0.0)
     y = advance(state, layer, p.implementation).materialize()
     return _recorded(p, y, layer.upper)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _run(p: Params, acts: Activations, layer: Layer) -> Activations:
-    return _batched(p)(acts, layer)
 
 
 def _batched(p: Params) -> Any:

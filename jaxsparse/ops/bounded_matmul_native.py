@@ -66,7 +66,7 @@ def call(p: Any, platform: str, acts: Activations, layer: Layer) -> Activations:
 def call_network(net: Any, platform: str, x: Any) -> Activations:
     """A whole stack in one call; a single layer is one of `bounded_matmul`'s."""
     batch = x.shape[0]
-    if platform == "cuda" and net.depth == 1:
+    if platform == "cuda" and net.depth == 1 and not net.bundles:
         return _call_single(net, x)
     if platform == "cpu":
         tile = cpu_tile(net.widest, batch)
@@ -89,6 +89,7 @@ def call_network(net: Any, platform: str, x: Any) -> Activations:
         first=net.first,
         widest=net.widest,
         decides=int(net.decides),
+        bundles=int(net.bundles),
     )
     return Activations(values, Recorder(codes, max(net.n_out, 1), net.upper))
 
@@ -103,7 +104,7 @@ def network_scratch(net: Any, batch: int) -> int:
     """Bytes of the GPU's workspace: two generations of folded state in blocks of 32 rows, the rows'
     lists, counters."""
     blocks = -(-batch // 32)
-    return 256 + 12 * blocks + 8 * 32 * blocks * (net.widest + 1) + 16 * _ALIGN
+    return 256 + 16 * blocks + 8 * 32 * blocks * (net.widest + 1) + 32 * _ALIGN
 
 
 def cpu_tile(width: int, batch: int) -> int:

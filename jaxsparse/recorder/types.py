@@ -21,7 +21,7 @@ MIXED, ZERO, UPPER = 0, 1, 2
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recorder:
-    """What is known of each segment of values [batch, n].
+    """What is known of each segment of values [batch, n] (a convolution's: [B, H, W, C]).
 
     Attributes:
         codes: uint8[batch, ceil(n / segment)]: `MIXED` (0): the stored values count; `ZERO` (1):
@@ -31,15 +31,15 @@ class Recorder:
         upper: the bound that `UPPER` stands for.
     """
 
-    codes: UInt8[Array, "batch segments"]
+    codes: UInt8[Array, "... segments"]
     segment: int
     upper: float
 
-    def spread(self, n: int) -> UInt8[Array, "batch n"]:
-        """The code of each element, uint8[batch, n]."""
+    def spread(self, n: int) -> UInt8[Array, "... n"]:
+        """The code of each element, uint8[..., n]."""
         return jnp.repeat(self.codes, self.segment, axis=-1)[..., :n]
 
-    def fill(self, values: Float[Array, "batch n"]) -> Float[Array, "batch n"]:
+    def fill(self, values: Float[Array, "... n"]) -> Float[Array, "... n"]:
         """`values` with every element under a set code replaced by what the code says."""
         if values.shape[-1] == 0:
             return values
@@ -58,17 +58,18 @@ def segment_count(n: int, segment: int) -> int:
     return -(-n // segment)
 
 
-def probe(values: Float[Array, "batch n"], segment: int, upper: float) -> Recorder:
-    """The exact recorder of `values` [batch, n]: a code is set when every element of the segment
-    says so."""
-    batch, n = values.shape
+def probe(values: Float[Array, "... n"], segment: int, upper: float) -> Recorder:
+    """The exact recorder of `values` [..., n]: a code is set when every element of the segment says
+    so."""
+    *leading, n = values.shape
     segments = segment_count(n, segment)
     short = segments * segment - n
     bound = jnp.asarray(upper, values.dtype)
 
     def every(hit: jax.Array) -> jax.Array:
-        padded = jnp.pad(hit, ((0, 0), (0, short)), constant_values=True)
-        return padded.reshape(batch, segments, segment).all(-1)
+        pads = [(0, 0)] * len(leading) + [(0, short)]
+        padded = jnp.pad(hit, pads, constant_values=True)
+        return padded.reshape(*leading, segments, segment).all(-1)
 
     zero, full = every(values == 0), every(values == bound)
     codes = jnp.where(full, jnp.uint8(UPPER), jnp.uint8(MIXED))

@@ -46,6 +46,18 @@ def saturating(rng, widths, group=4):
     return weights, biases, uppers
 
 
+def bundled(rng, widths, group=16):
+    """Random signed weights; `group` outputs in a row have the same inputs, but weights and biases
+    of their own. The last layer has none such."""
+    weights, biases, uppers = signed(rng, widths)
+    for i, w in enumerate(weights[:-1]):
+        rows = -(-w.shape[0] // group)
+        pattern = np.repeat(rng.random((rows, w.shape[1])) < 0.2, group, 0)[: w.shape[0]]
+        drawn = rng.standard_normal(w.shape) / np.sqrt(max(0.2 * w.shape[1], 1.0))
+        weights[i] = np.where(pattern, drawn, 0).astype(np.float32)
+    return weights, biases, uppers
+
+
 def blinking(width):
     """A stack in which saturation is not absorbing: rows at the bound and zero rows come back
     mixed."""

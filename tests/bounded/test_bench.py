@@ -22,18 +22,32 @@ def test_small_challenge(command, tmp_path, monkeypatch):
     ways = [
         a for w in ("persistent", "unfolded", "column+proofs", "converged") for a in ("--way", w)
     ]
-    files = ["--json", tmp_path / "c.json", "--plot", tmp_path / "c.png"]
+    names = {"--json": "c.json", "--plot": "c.png", "--csv": "c.csv", "--table": "c.md"}
+    files = [part for flag, name in names.items() for part in (flag, tmp_path / name)]
     shape = ["--neurons", 1024, "--depth", 33, "--images", 200, "--samples", 1]
-    result = command(*shape, *ways, *files)
+    result = command(*shape, *ways, *files, "--overhead")
     assert result.exit_code == 0, result.output
     found = json.loads((tmp_path / "c.json").read_text())
     assert all(row["correct"] for row in found["rows"])
     assert len(found["rows"]) == 4
     assert found["saved"][-1]["writes"] > found["saved"][0]["writes"]
+    assert [o["dataflow"] for o in found["overheads"]] == ["row", "slab", "column", "converged"]
+    assert (tmp_path / "c.csv").read_text().count("\n") == 5
+    assert "| 1024-33 | unfolded |" in (tmp_path / "c.md").read_text()
     assert (tmp_path / "c.png").stat().st_size > 1000
+
+
+def test_what_would_take_too_long_is_left_out(command, tmp_path, monkeypatch):
+    monkeypatch.delenv("JAXSPARSE_DATA", raising=False)
+    shape = ["--neurons", 1024, "--depth", 8, "--depth", 2000, "--images", 20, "--samples", 1]
+    result = command(
+        *shape, "--way", "row", "--way", "converged", "--largest", 1, "--csv", tmp_path / "c.csv"
+    )
+    assert result.exit_code == 0, result.output
+    notes = [line.rpartition(",")[2] for line in (tmp_path / "c.csv").read_text().splitlines()]
+    assert notes == ["note", "", "> 30 layers only", "past --largest", "past --largest"]
 
 
 def test_unknown_ways_are_refused(command):
     assert command("--way", "diagonal").exit_code == 2
     assert command("--neurons", 77).exit_code == 2
-    assert command("--depth", 20, "--way", "converged").exit_code == 2

@@ -1,6 +1,7 @@
 """Inspection: what is proven holds, what does not hold is never claimed, bad matrices are
 refused."""
 
+import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -114,3 +115,44 @@ def test_empty_layers():
     y = js.bounded_matmul(np.ones((2, 5), np.float32), layer).materialize()
     np.testing.assert_array_equal(y, [[0, 0.5, 2]] * 2)
     assert js.bounded.inspect(np.zeros((0, 5)), 0.0, 2.0).n_out == 0
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias", "upper", "message"),
+    [
+        (np.eye(2), 0.0, "x", "upper='x'"),
+        (np.eye(2), 0.0, None, "upper=None"),
+        (np.eye(2), 0.0, 1j, "upper=1j"),
+        (np.eye(2), "x", 1.0, "bias='x'"),
+        (np.eye(2), 1j, 1.0, "bias=1j"),
+        (np.eye(2), [[1.0], [1.0, 2.0]], 1.0, "bias must hold real numbers"),
+        ([[1.0, 0.0]], 0.0, 1.0, r"not list$"),
+        (np.ones(3), 0.0, 1.0, r"not ndarray of shape \(3,\)"),
+    ],
+)
+def test_a_wrong_type_is_named(weight, bias, upper, message):
+    with pytest.raises(TypeError, match=message):
+        js.bounded.inspect(weight, bias, upper)
+
+
+def test_one_layer_is_no_sequence_of_layers():
+    layer = js.bounded.inspect(np.eye(2), 0.0, 1.0)
+    with pytest.raises(TypeError, match=r"write \[layer\]"):
+        js.bounded.network(layer)
+    with pytest.raises(TypeError, match="layers must be a sequence"):
+        js.bounded.network(3)
+
+
+def test_activations_read_as_their_values():
+    layer = js.bounded.inspect(-np.eye(3), 0.0, 1.0)
+    acts = js.bounded_matmul(np.ones((2, 3), np.float32), layer)
+    np.testing.assert_array_equal(np.asarray(acts), np.zeros((2, 3)))
+    assert (acts.shape, acts.dtype) == ((2, 3), np.float32)
+    assert "float32[2, 3]" in repr(acts)
+    assert "materialize" in repr(acts)
+    assert np.asarray(acts, np.float64).dtype == np.float64
+    with pytest.raises(ValueError, match="are a copy"):
+        acts.__array__(copy=False)
+    spec = jax.eval_shape(lambda a: a, acts)
+    assert "float32[2, 3]" in repr(spec)
+    assert repr(jax.tree.map(lambda _: None, acts)).startswith("Activations(None")

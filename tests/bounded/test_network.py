@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bounded.stacks import blinking, inputs, layers_of, oracle, saturating, signed
+from bounded.stacks import blinking, bundled, inputs, layers_of, oracle, saturating, signed
 from jax.sharding import PartitionSpec as P
 
 import jaxsparse as js
@@ -15,6 +15,8 @@ STACKS = {
     "signed": lambda rng: signed(rng, (33, 50, 17, 40)),
     "saturating": lambda rng: saturating(rng, (48, 64, 40, 64, 64, 64)),
     "blinking": lambda rng: blinking(24),
+    "bundled": lambda rng: bundled(rng, (33, 64, 48, 160, 40)),
+    "filled up": lambda rng: bundled(rng, (20, 70, 60, 8)),
     "single": lambda rng: signed(rng, (20, 31)),
     "narrow": lambda rng: signed(rng, (5, 1, 3), 0.9),
 }
@@ -46,11 +48,24 @@ def test_retires_only_what_is_proven(rng):
     assert not js.bounded.network(layers_of(saturating(rng, (32, 32, 32))), retire=False).decides
 
 
+def test_rows_with_the_same_inputs_bundle(rng):
+    net = js.bounded.network(layers_of(bundled(rng, (33, 64, 48, 160, 40))))
+    assert net.bundles
+    assert [rows for _, _, _, rows in net.shapes] == [16, 16, 16, 1]
+    assert "in bundles" in repr(net)
+    assert not js.bounded.network(layers_of(signed(rng, (33, 64, 48)))).bundles
+    unfolded = js.bounded.network(js.bounded.radixnet(64, 4, fold=False), fold=False)
+    assert unfolded.bundles
+    assert unfolded.widest == 64
+
+
 @pytest.mark.parametrize("neurons", [64, 512])
-def test_challenge_shape(implementation, rng, neurons):
+@pytest.mark.parametrize("fold", [True, False])
+def test_challenge_shape(implementation, rng, neurons, fold):
     depth = 3 * (neurons // 16).bit_length() + 4
     weights = list(patterns(neurons, depth))
-    net = js.bounded.network(js.bounded.radixnet(neurons, depth), implementation=implementation)
+    layers = js.bounded.radixnet(neurons, depth, fold=fold)
+    net = js.bounded.network(layers, fold=fold, implementation=implementation)
     x = (rng.random((300, neurons)) < rng.uniform(0, 0.6, (300, 1))).astype(np.float32)
     out = net(jnp.asarray(x))
     want = oracle(x, weights, [-0.3] * depth, [32.0] * depth)

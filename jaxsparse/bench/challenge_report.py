@@ -1,0 +1,144 @@
+"""What the challenge's run found, and its files."""
+
+import csv
+import dataclasses
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from jaxsparse.bench.challenge_ways import Overhead
+from jaxsparse.bench.provenance import Provenance, device
+
+HEADS = ("network", "way", "ms", "edges/s", "alive", "correct", "memory MB")
+LEGEND = (
+    "Best wall time of a call, weights and images on the device. Edges: images x 32 x neurons x "
+    "layers, whatever was skipped. Memory: arguments, results and workspace of the call."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One way of running one network; `note` instead of figures where it was left out."""
+
+    neurons: int
+    depth: int
+    way: str
+    milliseconds: float | None = None
+    edges_per_second: float | None = None
+    alive: int | None = None
+    correct: bool | None = None
+    memory_mb: float | None = None
+    note: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        """As text, under `HEADS`."""
+        name = f"{self.neurons}-{self.depth}"
+        if self.milliseconds is None:
+            return (name, self.way, self.note, "", "", "", "")
+        return (
+            name,
+            self.way,
+            f"{self.milliseconds:.3f}",
+            f"{self.edges_per_second:.3g}",
+            str(self.alive),
+            "yes" if self.correct else "NO",
+            f"{self.memory_mb:.0f}",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """Shares of segments that a layer neither reads nor writes (the recorder alone, no proofs)."""
+
+    layer: int
+    reads: float
+    writes: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A whole run."""
+
+    inputs: str
+    images: int
+    rows: list[Row]
+    official: int | None = None
+    saved: list[Saved] = dataclasses.field(default_factory=list)
+    overheads: list[Overhead] = dataclasses.field(default_factory=list)
+
+    @property
+    def correct(self) -> bool:
+        """Whether every category of every call was right."""
+        return all(row.correct is not False for row in self.rows)
+
+    def remarks(self) -> list[str]:
+        """What stands under the table."""
+        lines = []
+        if self.official is not None:
+            lines.append(
+                f"1024-120: {self.official} categories differ from the official list (its resized "
+                "images are not ours)."
+            )
+        for o in self.overheads:
+            lines.append(
+                f"Recorder where nothing saturates, {o.images} x {o.neurons}, {o.dataflow}: "
+                f"{o.milliseconds:.3f} -> {o.recorded:.3f} ms ({100 * o.share:+.1f} %)."
+            )
+        return lines
+
+
+def show(found: Found, console: Console) -> None:
+    """Print the table."""
+    table = Table(title=f"sparse DNN challenge, {found.images} images ({found.inputs})")
+    for head in HEADS:
+        table.add_column(head, justify="left" if head in HEADS[:2] else "right")
+    for row in found.rows:
+        table.add_row(*row.cells())
+    console.print(table)
+    console.print(LEGEND, markup=False)
+    console.print(f"Measured on {device()}.", markup=False)
+    for line in found.remarks():
+        console.print(line)
+
+
+def to_json(found: Found, source: Provenance) -> str:
+    """Everything, with where it comes from."""
+    facts: dict[str, Any] = {"provenance": msgspec.to_builtins(source)}
+    return json.dumps({**facts, **dataclasses.asdict(found)}, indent=1) + "\n"
+
+
+def to_csv(found: Found) -> str:
+    """The rows."""
+    text = io.StringIO()
+    fields = [field.name for field in dataclasses.fields(Row)]
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(dataclasses.asdict(row) for row in found.rows)
+    return text.getvalue()
+
+
+def to_markdown(found: Found, source: Provenance) -> str:
+    """The table as a page of benchmarks/results."""
+    lines = ["# Sparse DNN challenge", "", *(f"- {line}" for line in source.lines())]
+    lines += [f"- Inputs: {found.images} images ({found.inputs})", "", LEGEND, ""]
+    lines += [f"| {' | '.join(HEADS)} |", "|---|---|" + "---:|" * (len(HEADS) - 2)]
+    lines += [f"| {' | '.join(row.cells())} |" for row in found.rows]
+    return "\n".join([*lines, "", *found.remarks()]) + "\n"
+
+
+def plot_saved(saved: list[Saved], file: Path) -> None:
+    """Shares of reads and writes saved over the layers."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([s.layer for s in saved], [100 * s.reads for s in saved], label="reads")
+    axes.plot([s.layer for s in saved], [100 * s.writes for s in saved], label="writes")
+    axes.set(xlabel="layer", ylabel="activations' segments saved [%]", ylim=(0, 102))
+    axes.legend()
+    figure.savefig(file, dpi=150)

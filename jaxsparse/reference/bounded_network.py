@@ -1,0 +1,74 @@
+"""A stack of saturated layers in plain jnp: one scan over the packed layers, so that its trace does
+not grow with the depth."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsparse.reference.bounded_matmul import bound
+
+_IMAGES = 256
+
+
+def bounded_network(x: jax.Array, net: Any) -> jax.Array:
+    """The stack's values, x f32[batch, n_in] -> f32[batch, n_out]; sums in float32.
+
+    Args:
+        x: images.
+        net: a `Network`; its `shapes` are static, its arrays are data.
+    """
+    if 0 in (x.shape[0], net.n_out):
+        return jnp.zeros((x.shape[0], net.n_out), x.dtype)
+    width = max([net.n_in, *(d for _, d, _, _ in net.shapes)])
+    kinds = sorted({rows for _, _, _, rows in net.shapes})
+    layers = [_layer(net, rows, width) for rows in kinds]
+
+    def step(state: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        kind = jnp.searchsorted(jnp.asarray(kinds), row[0][7])
+        return jax.lax.switch(kind, layers, state, *row), None
+
+    table = jnp.asarray(net.table).astype(jnp.int32)
+    state = jnp.pad(x, ((0, 0), (0, width - net.n_in)))
+    state, _ = jax.lax.scan(step, state, (table, jnp.asarray(net.uppers)))
+    return state[:, jnp.asarray(net.expand)] if net.expand.shape[0] else state[:, : net.n_out]
+
+
+def _layer(net: Any, rows: int, width: int) -> Any:
+    """A function (state, row of the table, upper) -> state of a layer whose units have `rows` rows:
+    slices as long as the longest such layer's."""
+    shapes = [shape for shape in net.shapes if shape[3] == rows]
+    units = max(d // rows for _, d, _, _ in shapes)
+    entries = max(e for _, _, e, _ in shapes)
+    starts = jnp.pad(jnp.asarray(net.starts), (0, units + 1))
+    indices = jnp.pad(jnp.asarray(net.indices), (0, entries)).astype(jnp.int32)
+    weights = jnp.pad(jnp.asarray(net.weights), (0, entries * rows))
+    biases = jnp.pad(jnp.asarray(net.bias), (0, units * rows))
+
+    def run(state: jax.Array, row: jax.Array, upper: jax.Array) -> jax.Array:
+        def part(array: jax.Array, first: jax.Array, size: int) -> jax.Array:
+            return jax.lax.dynamic_slice(array, (first,), (size,))
+
+        used = row[4] // rows
+        begins = part(starts, row[0], units + 1)
+        ends = jnp.where(jnp.arange(units + 1) <= used, begins, np.iinfo(np.int32).max)
+        at = jnp.arange(entries)
+        owner = jnp.searchsorted(ends, at, side="right") - 1
+        exists = owner < used
+        taken = part(indices, 4 * row[1], entries)
+        factors = part(weights, 4 * row[6], entries * rows).reshape(entries, rows)
+        factors = jnp.where(exists[:, None], factors, 0.0)
+        bias = part(biases, row[2], units * rows)
+
+        def image(values: jax.Array) -> jax.Array:
+            # An entry that the layer does not have must not bring in a NaN.
+            read = jnp.where(exists, values[taken], 0.0)[:, None]
+            sums = jax.ops.segment_sum(read * factors, jnp.where(exists, owner, units), units + 1)
+            y = bound(sums[:units].reshape(-1) + bias, upper)
+            y = jnp.where(jnp.arange(units * rows) < row[4], y, 0.0)
+            return jnp.pad(y, (0, width - units * rows))
+
+        return jax.lax.map(image, state, batch_size=min(_IMAGES, state.shape[0]))
+
+    return run
