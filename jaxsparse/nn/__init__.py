@@ -3,7 +3,21 @@
 import importlib
 from types import ModuleType
 
-__all__ = ["linen", "nnx"]  # pyright: ignore[reportUnsupportedDunderAll]
+from jaxsparse.nn.pruned import pruned_conv_general_dilated as pruned_conv_general_dilated
+from jaxsparse.nn.pruned import pruned_dot_general as pruned_dot_general
+
+_MODULES = ("linen", "nnx")
+__all__ = [
+    "linen",  # pyright: ignore[reportUnsupportedDunderAll]
+    "nnx",  # pyright: ignore[reportUnsupportedDunderAll]
+    "pruned_conv_general_dilated",
+    "pruned_dot_general",
+]
+
+
+def __dir__() -> list[str]:
+    """The layers' modules, imported or not, and the rest of the API."""
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> ModuleType:
@@ -13,7 +27,7 @@ def __getattr__(name: str) -> ModuleType:
         ImportError: when flax is not installed, saying how to install it.
         AttributeError: for any other name.
     """
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         return importlib.import_module(f"{__name__}.{name}")

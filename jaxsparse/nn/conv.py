@@ -11,21 +11,33 @@ from jaxtyping import Array, Bool, Float
 
 from jaxsparse.ffi import Implementation
 from jaxsparse.index import TileIndex
+from jaxsparse.nn.checks import check_array, check_base, check_mask
 from jaxsparse.ops import masked_conv
-from jaxsparse.ops.checks import check_activation
+from jaxsparse.ops.checks import check_activation, check_float
+from jaxsparse.ops.geometry import Geometry, pair, resolve_padding
 from jaxsparse.reference.activations import ACTIVATIONS
 
 STRINGS = ("SAME", "SAME_LOWER", "VALID")
+MASK_TAKES = "bool, or a TileIndex (flax's weight mask is the layer's `mask`)"
 
 
 def check_options(
-    kernel_size: Any, padding: Any, input_dilation: Any, activation: str | None
+    kernel_size: Any,
+    padding: Any,
+    input_dilation: Any,
+    activation: str | None,
+    groups: Any,
+    features: Any,
 ) -> None:
     """Refuse the options of flax's Conv that a spatially masked convolution cannot take.
 
     Raises:
         ValueError: naming the argument, what came, and what is needed.
     """
+    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
+        raise ValueError(f"feature_group_count={groups!r}; it takes a positive int")
+    if isinstance(features, int) and features % groups:
+        raise ValueError(f"{features} features are no multiple of feature_group_count={groups}")
     if isinstance(kernel_size, int) or len(kernel_size) != 2:
         raise ValueError(
             f"kernel_size={kernel_size!r}: MaskedConv is 2-D and takes two ints "
@@ -49,6 +61,20 @@ def two(value: Any) -> tuple[int, int]:
     """flax's None, int or sequence, as two ints."""
     value = 1 if value is None else value
     return (value, value) if isinstance(value, int) else tuple(value)
+
+
+def check_inputs(inputs: Any, groups: int) -> None:
+    """`inputs` is an image or a batch of them, whose channels the groups share.
+
+    Raises:
+        TypeError, ValueError: naming the argument.
+    """
+    check_array("inputs", inputs, "H W C")
+    if inputs.shape[-1] % groups:
+        raise ValueError(
+            f"inputs has shape {tuple(inputs.shape)}: its {inputs.shape[-1]} channels are no "
+            f"multiple of feature_group_count={groups}"
+        )
 
 
 def finish_dense(y: jax.Array, activation: str | None) -> jax.Array:
@@ -77,39 +103,39 @@ def run(
     A TileIndex speaks of all batch axes flattened into one.
 
     Raises:
-        TypeError, ValueError: for a rank that does not fit, and what `js.masked_conv` raises.
+        TypeError, ValueError: naming the layer's argument; and what `js.masked_conv` raises.
     """
-    if x.ndim < 3:
-        raise ValueError(f"inputs has shape {x.shape}; it needs (*batch, H, W, C)")
-    batch = x.shape[:-3]
+    check_float("inputs", x)
+    steps, dilation = pair(two(strides), "strides"), pair(two(kernel_dilation), "kernel_dilation")
+    window = kernel.shape[0], kernel.shape[1]
+    if kernel.shape[2] * groups != x.shape[-1]:
+        raise ValueError(
+            f"inputs has {x.shape[-1]} channels; a kernel {kernel.shape} with "
+            f"feature_group_count={groups} takes {kernel.shape[2] * groups}"
+        )
+    batch, size = x.shape[:-3], x.shape[-3:-1]
     many = math.prod(batch)
+    pads = resolve_padding(padding, size, window, steps, dilation)
+    out = Geometry(steps, pads, dilation, (1, 1), groups).out_size(size, window)
     if not isinstance(spatial_mask, TileIndex):
-        spatial_mask = jnp.asarray(spatial_mask)
-        if spatial_mask.dtype != np.bool_:
-            raise TypeError(
-                f"spatial_mask has dtype {spatial_mask.dtype}; it takes bool, or a TileIndex "
-                "(flax's weight mask is the layer's `mask`)"
-            )
-        if spatial_mask.shape[:-2] != batch or spatial_mask.ndim != x.ndim - 1:
-            raise ValueError(
-                f"spatial_mask has shape {spatial_mask.shape}; inputs {x.shape} needs "
-                f"{(*batch, 'Ho', 'Wo')}"
-            )
-        spatial_mask = spatial_mask.reshape(many, *spatial_mask.shape[-2:])
+        check_mask("spatial_mask", spatial_mask, (*batch, *out), MASK_TAKES)
+        spatial_mask = jnp.asarray(spatial_mask).reshape(many, *out)
+    elif spatial_mask.shape != (many, *out):
+        raise ValueError(
+            f"spatial_mask is a TileIndex of a mask {spatial_mask.shape}; the result has "
+            f"{(many, *out)}"
+        )
     if base is not None:
-        if base.ndim != x.ndim or base.shape[:-3] != batch:
-            raise ValueError(
-                f"base has shape {base.shape}; inputs {x.shape} needs "
-                f"{(*batch, 'Ho', 'Wo', kernel.shape[3])}"
-            )
-        base = base.reshape(many, *base.shape[-3:])
+        shape = (*batch, *out, kernel.shape[3])
+        check_base(base, shape, np.dtype(preferred_element_type or x.dtype))
+        base = jnp.asarray(base).reshape(many, *shape[-3:])
     y = masked_conv(
         x.reshape(many, *x.shape[-3:]),
         kernel,
         spatial_mask,
-        strides=two(strides),
-        padding=padding,
-        dilation=two(kernel_dilation),
+        strides=steps,
+        padding=pads,
+        dilation=dilation,
         groups=groups,
         bias=bias,
         activation=activation,

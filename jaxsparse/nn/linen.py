@@ -8,8 +8,11 @@ from jaxtyping import Array, Bool, Float
 from jaxsparse.ffi import Implementation
 from jaxsparse.index import TileIndex
 from jaxsparse.nn import conv
+from jaxsparse.nn.checks import check_dtypes
 from jaxsparse.nn.masked_dense_linen import MaskedDense as MaskedDense
 from jaxsparse.nn.moe_linen import MoE as MoE
+from jaxsparse.nn.pruned_linen import PrunedConv as PrunedConv
+from jaxsparse.nn.pruned_linen import PrunedDense as PrunedDense
 
 
 class MaskedConv(linen.Conv):
@@ -33,7 +36,15 @@ class MaskedConv(linen.Conv):
     implementation: Implementation = None
 
     def __post_init__(self) -> None:
-        conv.check_options(self.kernel_size, self.padding, self.input_dilation, self.activation)
+        conv.check_options(
+            self.kernel_size,
+            self.padding,
+            self.input_dilation,
+            self.activation,
+            self.feature_group_count,
+            self.features,
+        )
+        check_dtypes(dtype=self.dtype, param_dtype=self.param_dtype)
         if self.conv_general_dilated is not None or self.conv_general_dilated_cls is not None:
             raise ValueError("conv_general_dilated: MaskedConv brings its own convolution")
         super().__post_init__()
@@ -63,6 +74,7 @@ class MaskedConv(linen.Conv):
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
         """
+        conv.check_inputs(inputs, self.feature_group_count)
         if spatial_mask is None:
             return conv.finish_dense(super().__call__(inputs), self.activation)
         shape = (*self.kernel_size, inputs.shape[-1] // self.feature_group_count, self.features)  # pyright: ignore

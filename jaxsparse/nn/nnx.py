@@ -11,8 +11,11 @@ from jaxtyping import Array, Bool, Float
 from jaxsparse.ffi import Implementation
 from jaxsparse.index import TileIndex
 from jaxsparse.nn import conv
+from jaxsparse.nn.checks import check_dtypes
 from jaxsparse.nn.masked_dense_nnx import MaskedDense as MaskedDense
 from jaxsparse.nn.moe_nnx import MoE as MoE
+from jaxsparse.nn.pruned_nnx import PrunedConv as PrunedConv
+from jaxsparse.nn.pruned_nnx import PrunedDense as PrunedDense
 
 
 class MaskedConv(nnx.Conv):
@@ -53,8 +56,14 @@ class MaskedConv(nnx.Conv):
         **options: Any,
     ) -> None:
         conv.check_options(
-            kernel_size, options.get("padding"), options.get("input_dilation"), activation
+            kernel_size,
+            options.get("padding"),
+            options.get("input_dilation"),
+            activation,
+            options.get("feature_group_count", 1),
+            out_features,
         )
+        check_dtypes(dtype=options.get("dtype"), param_dtype=options.get("param_dtype"))
         if "conv_general_dilated" in options:
             raise ValueError("conv_general_dilated: MaskedConv brings its own convolution")
         super().__init__(in_features, out_features, kernel_size, strides, rngs=rngs, **options)
@@ -89,6 +98,7 @@ class MaskedConv(nnx.Conv):
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
         """
+        conv.check_inputs(inputs, self.feature_group_count)
         if spatial_mask is None:
             return conv.finish_dense(super().__call__(inputs), self.activation)
         kernel = self.kernel[...]

@@ -1,0 +1,118 @@
+"""Pruned products on CUDA against XLA's dense ones: 20 layer shapes, batch 8 and 64, in one run.
+
+    python benchmarks/pruned_gpu.py [--sparsity 0.9 0.95] [--batch 8 64] [--executor code rows]
+                                    [--shapes 1 2 3] [--seconds 600]
+
+Prints microseconds a call in a jitted chain of ten calls on distinct inputs, the speed-ups over the
+dense product at "highest" and at the default precision (TF32), and the geometric means. Every
+timed output is checked against the dense one. Exit status 1 when one was wrong.
+"""
+
+import argparse
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxsparse as js
+
+# Outputs, inputs, positions of an image (or tokens of a sequence).
+SHAPES = (
+    *((64, 256, 3136), (256, 64, 3136), (128, 512, 784), (512, 128, 784), (256, 1024, 196)),
+    *((1024, 256, 196), (512, 2048, 49), (2048, 512, 49), (2048, 512, 256), (512, 2048, 256)),
+    *((512, 512, 256), (64, 32, 12544), (128, 64, 3136), (128, 128, 3136), (256, 128, 784)),
+    *((256, 256, 784), (512, 256, 196), (512, 512, 196), (1024, 512, 49), (1024, 1024, 49)),
+)
+CALLS, SAMPLES = 10, 5
+
+
+def chain(product):
+    """Ten calls on ten inputs, jitted; returns the results."""
+    return jax.jit(lambda xs: [product(x) for x in xs])
+
+
+def time_chain(run, xs):
+    """Microseconds a call: the median of some runs."""
+    jax.block_until_ready(run(xs))
+    took = []
+    for _ in range(SAMPLES):
+        start = time.perf_counter()
+        jax.block_until_ready(run(xs))
+        took.append((time.perf_counter() - start) / CALLS * 1e6)
+    return float(np.median(took))
+
+
+def ways(w, executors):
+    """Name -> product of a row matrix with w."""
+    plan = js.inspect(w)
+    dense = jnp.asarray(w)
+    found = {
+        "highest": lambda x: jnp.matmul(x, dense, precision="highest"),
+        "tf32": lambda x: jnp.matmul(x, dense),
+    }
+    for executor in executors:
+
+        def product(x, executor=executor):
+            with js.config(variant=executor):
+                return js.pruned_matmul(x, plan, implementation="cuda")
+
+        found[executor] = product
+    return found
+
+
+def measure(shape, batch, sparsity, executors):
+    """(name -> us, whether all outputs agree); an executor that cannot run is left out."""
+    n, k, positions = shape
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((k, n), np.float32)
+    w = np.where(rng.random((k, n)) >= sparsity, w, 0).astype(np.float32)
+    keys = jax.random.split(jax.random.key(0), CALLS)
+    xs = [jax.random.normal(key, (positions * batch, k)) for key in keys]
+    times, correct, want = {}, True, None
+    for name, product in ways(w, executors).items():
+        run = chain(product)
+        try:
+            times[name] = time_chain(run, xs)
+        except ValueError as error:
+            print(f"  {name}: {error}")
+            continue
+        y = run(xs)[0]
+        want = y if want is None else want
+        bound = 2e-2 if name == "tf32" else 1e-4
+        correct &= bool(jnp.abs(y - want).max() <= bound * jnp.abs(want).max() + 1e-6)
+    return times, correct
+
+
+def main() -> int:
+    """Measure and print; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sparsity", type=float, nargs="+", default=[0.9, 0.95])
+    parser.add_argument("--batch", type=int, nargs="+", default=[8, 64])
+    parser.add_argument("--executor", nargs="+", default=["code", "rows"])
+    parser.add_argument("--shapes", type=int, nargs="+", default=list(range(1, len(SHAPES) + 1)))
+    parser.add_argument("--seconds", type=float, default=600, help="start no case after this")
+    given = parser.parse_args()
+    start, correct = time.monotonic(), True
+    for sparsity in given.sparsity:
+        for batch in given.batch:
+            ratios = []
+            for number in given.shapes:
+                if time.monotonic() - start > given.seconds:
+                    break
+                times, right = measure(SHAPES[number - 1], batch, sparsity, given.executor)
+                correct &= right
+                best = min((t for e, t in times.items() if e in given.executor), default=np.inf)
+                ratios.append(times["highest"] / best)
+                shown = " ".join(f"{name} {t:.1f}" for name, t in times.items())
+                against = f"{ratios[-1]:.2f}x highest, {times['tf32'] / best:.2f}x tf32"
+                print(f"{sparsity:g} batch {batch} #{number}: {shown} us; {against}", flush=True)
+            if ratios:
+                mean = float(np.exp(np.mean(np.log(ratios))))
+                print(f"{sparsity:g} batch {batch}: geometric mean {mean:.2f}x highest", flush=True)
+    return 0 if correct else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+// What the two handlers of frozen weights decode alike.
+#pragma once
+
+#include "cuda/ffi/common.h"
+#include "cuda/kernels/pruned_matmul.h"
+
+namespace jaxsparse {
+
+enum class PrunedExecutor : int64_t { kRows = 16, kBitmap = 17, kCode = 19 };
+
+// The packed operands and the attributes of a call.
+struct PrunedOperands {
+  ffi::AnyBuffer x, values;
+  ffi::BufferR1<ffi::F32> bias;
+  ffi::BufferR1<ffi::S32> starts;
+  ffi::AnyBuffer indices;
+  ffi::BufferR1<ffi::S32> rows;
+  ffi::BufferR1<ffi::U8> extra;
+  ffi::Result<ffi::AnyBuffer> out;
+  int64_t executor, activation, tile, block, parts, code;
+};
+
+// Loads every kernel, and the code that the call names; runs before every execution.
+ffi::Error InitPruned(ffi::Dictionary attributes);
+
+// Fills everything but m, k, n and the image, then launches the executor.
+ffi::Error RunPruned(const char* op, cudaStream_t stream, const PrunedOperands& operands,
+                     PrunedArgs args);
+
+}  // namespace jaxsparse

@@ -1,0 +1,79 @@
+"""Checks that every layer shares: each names the layer's own argument, what came, and what is
+needed.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsparse.index import TileIndex
+
+
+def check_array(name: str, value: Any, axes: str) -> None:
+    """`value` is an array with the named `axes` or more, as in "H W C".
+
+    Raises:
+        TypeError, ValueError: naming the argument.
+    """
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        raise TypeError(f"{name} must be an array, not {type(value).__name__}")
+    if len(value.shape) < len(axes.split()):
+        wanted = ", ".join(["*batch", *axes.split()])
+        raise ValueError(f"{name} has shape {tuple(value.shape)}; it needs ({wanted})")
+
+
+def check_mask(name: str, value: Any, shape: tuple[int, ...], takes: str = "bool") -> None:
+    """`value` is a boolean array of `shape`; `takes` says what the layer takes here.
+
+    Raises:
+        TypeError, ValueError: naming the argument.
+    """
+    if isinstance(value, TileIndex) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        came = type(value).__name__
+        raise TypeError(f"{name} must be an array of shape {shape}, not {came}; it takes {takes}")
+    if value.dtype != np.bool_:
+        raise TypeError(f"{name} has dtype {value.dtype}; it takes {takes}")
+    if tuple(value.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(value.shape)}; these inputs need {shape}")
+
+
+def check_tokens(inputs: Any, token_mask: Any, base: Any) -> None:
+    """What a MaskedDense is called with; a TileIndex and the base's shape are left to the op.
+
+    Raises:
+        TypeError, ValueError: naming the argument.
+    """
+    check_array("inputs", inputs, "d" if token_mask is None else "tokens d")
+    if token_mask is not None and not isinstance(token_mask, TileIndex):
+        shape = tuple(inputs.shape[:-1])
+        check_mask("token_mask", token_mask, shape, "bool, or a TileIndex of tokens")
+    if base is not None:
+        check_array("base", base, "")
+
+
+def check_base(value: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    """`base` is an array like the result.
+
+    Raises:
+        TypeError, ValueError: naming the argument.
+    """
+    check_array("base", value, "")
+    if tuple(value.shape) != shape or value.dtype != dtype:
+        result = f"{np.dtype(dtype)}{[*shape]}"
+        raise ValueError(f"base is {value.dtype}{list(value.shape)}; the result is {result}")
+
+
+def check_dtypes(**given: Any) -> None:
+    """Each value is None or a dtype that jax knows.
+
+    Raises:
+        TypeError: naming the argument.
+    """
+    for name, value in given.items():
+        if value is None:
+            continue
+        try:
+            jnp.dtype(value)
+        except TypeError as error:
+            raise TypeError(f"{name}={value!r} is no dtype") from error

@@ -1,0 +1,99 @@
+"""What the linen and the nnx layers of frozen weights share: the options they refuse, and the call
+with any number of batch axes.
+"""
+
+import math
+from typing import Any
+
+import jax
+from jaxtyping import Array, Float
+
+from jaxsparse.ffi import Implementation
+from jaxsparse.nn.conv import two
+from jaxsparse.ops import pruned_conv
+from jaxsparse.ops.checks import check_activation
+from jaxsparse.ops.pruned_matmul import check_plan
+from jaxsparse.pruned.weight import PrunedWeight
+
+
+def check_dense(pruned: Any, features: int, activation: str | None, own_product: bool) -> None:
+    """Refuse what a PrunedDense cannot take.
+
+    Raises:
+        TypeError, ValueError: naming the argument, what came, and what is needed.
+    """
+    check_plan(pruned, "matmul")
+    check_activation(activation)
+    _check_features(pruned, features)
+    if own_product:
+        raise ValueError("dot_general: PrunedDense brings its own product")
+
+
+def check_conv(
+    pruned: Any,
+    features: int,
+    kernel_size: Any,
+    groups: int,
+    mask: Any,
+    input_dilation: Any,
+    activation: str | None,
+    own_convolution: bool,
+) -> None:
+    """Refuse what a PrunedConv cannot take.
+
+    Raises:
+        TypeError, ValueError: naming the argument, what came, and what is needed.
+    """
+    check_plan(pruned, "conv")
+    check_activation(activation)
+    _check_features(pruned, features)
+    size = () if isinstance(kernel_size, int) else tuple(kernel_size)
+    if size != pruned.pattern.window:
+        raise ValueError(f"kernel_size={kernel_size!r}; the plan has {pruned.pattern.window}")
+    if groups != pruned.pattern.groups:
+        raise ValueError(
+            f"feature_group_count={groups}; the plan has {pruned.pattern.groups} groups"
+        )
+    if mask is not None:
+        raise ValueError("mask: the plan says which weights of a PrunedConv are kept")
+    if two(input_dilation) != (1, 1):
+        raise ValueError(f"input_dilation={input_dilation!r}: PrunedConv takes only 1")
+    if own_convolution:
+        raise ValueError("conv_general_dilated: PrunedConv brings its own convolution")
+
+
+def _check_features(pruned: PrunedWeight, features: int) -> None:
+    if features != pruned.pattern.n_out:
+        raise ValueError(f"features={features}; the plan has {pruned.pattern.n_out} outputs")
+
+
+def run_conv(
+    x: Float[Array, "*batch H W C"],
+    weight: PrunedWeight,
+    bias: Float[Array, "O"] | None,
+    *,
+    strides: Any,
+    padding: Any,
+    kernel_dilation: Any,
+    activation: str | None,
+    precision: Any,
+    implementation: Implementation,
+) -> jax.Array:
+    """`js.pruned_conv` with any number of batch axes, as flax's Conv has them.
+
+    Raises:
+        TypeError, ValueError: what `js.pruned_conv` raises.
+    """
+    batch = x.shape[:-3]
+    y = pruned_conv(
+        x.reshape(math.prod(batch), *x.shape[-3:]),
+        weight,
+        strides=two(strides),
+        padding=padding,
+        dilation=two(kernel_dilation),
+        bias=bias,
+        activation=activation,
+        precision=precision,
+        implementation=implementation,
+    )
+    return y.reshape(*batch, *y.shape[1:])

@@ -1,0 +1,249 @@
+"""How the ops on frozen weights run: an executor for each platform, vmap, the reference."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+from jaxsparse import select
+from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ops.batching import fold, loop_over, unfold
+from jaxsparse.ops.checks import ACTIVATIONS
+from jaxsparse.ops.geometry import Geometry
+from jaxsparse.pruned.executor import Packed, Problem
+from jaxsparse.pruned.executors import against, packed, ranked
+from jaxsparse.pruned.pattern import Pattern
+from jaxsparse.pruned.weight import Tuned, is_traced
+from jaxsparse.reference.pruned_conv import pruned_conv
+from jaxsparse.reference.pruned_matmul import pruned_matmul
+from jaxsparse.select.config import settings
+from jaxsparse.select.select import home_platform
+
+
+class Frozen:
+    """Values that are known when a function is traced; a part of its key by identity."""
+
+    def __init__(self, values: Any):
+        self.values = values
+        self.owners: list[Any] = []  # of what an executor built from them
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Frozen) and self.values is other.values
+
+    def __hash__(self) -> int:
+        return id(self.values)
+
+
+@dataclasses.dataclass(frozen=True)
+class PrunedParams:
+    """What is static about one call. `geometry` is None for a product; `frozen` holds the values
+    where they are a constant.
+    """
+
+    pattern: Pattern
+    geometry: Geometry | None
+    channels_first: bool
+    activation: str | None
+    precision: str
+    out_dtype: str
+    implementation: Implementation = None
+    tuned: tuple[Tuned, ...] = ()
+    frozen: Frozen | None = None
+
+    @property
+    def op(self) -> str:
+        """Its name."""
+        return "pruned_matmul" if self.geometry is None else "pruned_conv"
+
+    def problem(self, platform: str, x: Any) -> Problem:
+        """What the executors are asked; the shape of x in NHWC order."""
+        shape = tuple(x.shape)
+        if self.channels_first:
+            shape = shape[0], shape[2], shape[3], shape[1]
+        return Problem(
+            self.pattern,
+            platform,
+            shape,
+            x.dtype.name,
+            self.out_dtype,
+            self.precision,
+            self.geometry,
+            self.channels_first,
+        )
+
+    def out_shape(self, x: Any) -> tuple[int, ...]:
+        """Of the result."""
+        if self.geometry is None:
+            return x.shape[0], self.pattern.n_out
+        height, width = self.problem("cpu", x).out_hw
+        if self.channels_first:
+            return x.shape[0], self.pattern.n_out, height, width
+        return x.shape[0], height, width, self.pattern.n_out
+
+
+def product(p: PrunedParams) -> Callable[..., jax.Array]:
+    """(x, values, bias) -> out with its vmap rule: images fold into the batch, many values loop."""
+
+    @custom_vmap
+    def run(x, values, bias):
+        return dispatch(
+            p.op,
+            p.implementation,
+            cuda=functools.partial(_native, p, "cuda"),
+            cpu=functools.partial(_native, p, "cpu"),
+            reference=functools.partial(_reference, p),
+        )(x, values, bias)
+
+    @run.def_vmap
+    def rule(axis_size, in_batched, x, values, bias):
+        x_batched, *others = in_batched
+        if any(jax.tree.leaves(others)) or not x_batched:
+            return loop_over(product(p), (x, values, bias), in_batched), True
+        folded = fold(x, True, axis_size)
+        return unfold(product(p)(folded, values, bias), axis_size), True
+
+    return run
+
+
+def choose(p: PrunedParams, platform: str, x: Any) -> tuple[select.Choice, dict[str, str], Any]:
+    """The executor for a call, what speaks against the others, and measured tunables (or None)."""
+    problem = p.problem(platform, x)
+    measured = [t for t in p.tuned if _same(t, problem)]
+    constant = p.frozen is not None
+    reasons = against(problem, constant)
+    demanded = settings().variant
+    if demanded in reasons and platform == home_platform():
+        raise ValueError(
+            f"{p.op}: js.config(variant={demanded!r}) cannot run this on {platform}: "
+            f"{reasons[demanded]}"
+        )
+    names = list(ranked(problem, constant))
+    taken = bool(measured) and measured[0].executor in names
+    if taken:
+        names.insert(0, names.pop(names.index(measured[0].executor)))
+    features: dict[str, float] = {
+        "rows": problem.positions,
+        "depth": p.pattern.n_in,
+        "outputs": p.pattern.n_out,
+        "kept": p.pattern.entries,
+    }
+    known = select.Problem(p.op, platform, problem.dtype, features, p.pattern.size)
+    choice = select.choose(known, names)
+    if "first variant" in choice.why:
+        why = "measured for this plan" if taken else "estimated; js.pruned.tune measures"
+        choice = dataclasses.replace(choice, why=why)
+    chosen = choice.rungs[-1].variant
+    candidate = next((t.candidate for t in measured if t.executor == chosen), None)
+    return choice, reasons, candidate
+
+
+def _same(tuned: Tuned, problem: Problem) -> bool:
+    return (
+        tuned.platform == problem.platform
+        and tuned.x_shape == problem.x_shape
+        and tuned.dtype == problem.dtype
+        and tuned.geometry == problem.geometry
+        and tuned.channels_first == problem.channels_first
+        and (tuned.platform == "cpu" or tuned.precision == problem.precision)
+    )
+
+
+def _native(p: PrunedParams, platform: str, x: Any, values: Any, bias: Any) -> jax.Array:
+    p, x, shape = pointwise(p, x)
+    if 0 in shape:
+        return jnp.zeros(shape, p.out_dtype)
+    choice, _, candidate = choose(p, platform, x)
+    name = choice.rungs[-1].variant
+    if name == "dense":
+        return _reference(p, x, values, bias).reshape(shape)
+    known = None if p.frozen is None else np.asarray(p.frozen.values)
+    operands = packed(p.problem(platform, x), name, candidate, known)
+    if p.frozen is not None:
+        p.frozen.owners.append(operands.owner)
+    return call(p, operands, x, values, bias).reshape(shape)
+
+
+def pointwise(p: PrunedParams, x: Any) -> tuple[PrunedParams, Any, tuple[int, ...]]:
+    """A 1x1 window over every pixel is a product, or in NCHW an image of one row."""
+    shape, geo = p.out_shape(x), p.geometry
+    if geo is None or p.pattern.window != (1, 1):
+        return p, x, shape
+    plain = Geometry((1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), geo.groups)
+    if dataclasses.replace(geo, dilation=(1, 1)) != plain:
+        return p, x, shape
+    if p.channels_first:
+        flat = x.reshape(x.shape[0], x.shape[1], 1, x.shape[2] * x.shape[3])
+        return dataclasses.replace(p, geometry=plain), flat, shape
+    flat = x.reshape(x.shape[0] * x.shape[1] * x.shape[2], x.shape[3])
+    return dataclasses.replace(p, geometry=None), flat, shape
+
+
+def call(p: PrunedParams, operands: Packed, x: Any, values: Any, bias: Any) -> jax.Array:
+    """One call of the handler, with an executor's packed operands."""
+    frozen = p.frozen.values if p.frozen is not None else values
+    kept = _ordered(frozen, operands.order).astype(operands.value_dtype or x.dtype)
+    attributes: dict[str, Any] = {
+        "executor": operands.executor,
+        "activation": ACTIVATIONS.index(p.activation),
+        "precision": int(p.precision == "highest"),
+        "tile": operands.tile,
+        "block": operands.block,
+        "parts": operands.parts,
+        "code": operands.code,
+    }
+    if p.geometry is not None:
+        attributes |= _window_attributes(p, p.geometry)
+    out, _ = ffi_call(
+        f"jaxsparse_{p.op}",
+        [(p.out_shape(x), np.dtype(p.out_dtype)), ((operands.scratch,), np.uint8)],
+        x,
+        jnp.asarray(kept),
+        jnp.zeros(0, jnp.float32) if bias is None else bias,
+        *(jnp.asarray(a) for a in (operands.starts, operands.indices, operands.rows)),
+        jnp.asarray(operands.extra),
+        **attributes,
+    )
+    return out
+
+
+def _window_attributes(p: PrunedParams, geo: Geometry) -> dict[str, int]:
+    kernel = p.pattern.window or (1, 1)
+    named = {
+        "kernel": kernel,
+        "stride": geo.strides,
+        "dilation": geo.dilation,
+        "lhs_dilation": geo.lhs_dilation,
+    }
+    found = {f"{k}_{axis}": v[i] for k, v in named.items() for i, axis in enumerate("hw")}
+    (top, _), (left, _) = geo.padding
+    return found | {"pad_top": top, "pad_left": left, "channels_first": int(p.channels_first)}
+
+
+def _ordered(values: Any, order: np.ndarray | None) -> Any:
+    """`values` as an executor takes them; an entry -1 is a zero."""
+    if order is None:
+        return values
+    if not is_traced(values):
+        padded = np.concatenate([np.asarray(values), np.zeros(1, values.dtype)])
+        return padded[order]
+    return jnp.concatenate([values, jnp.zeros(1, values.dtype)])[order]
+
+
+def _reference(p: PrunedParams, x: Any, values: Any, bias: Any) -> jax.Array:
+    kept = np.asarray(p.frozen.values) if p.frozen is not None else values
+    options = {
+        "activation": p.activation,
+        "precision": lax.Precision.HIGHEST if p.precision == "highest" else None,
+        "out_dtype": np.dtype(p.out_dtype),
+    }
+    if p.geometry is None:
+        return pruned_matmul(x, kept, bias, p.pattern, **options)
+    return pruned_conv(
+        x, kept, bias, p.pattern, p.geometry, channels_first=p.channels_first, **options
+    )

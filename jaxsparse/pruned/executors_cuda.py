@@ -1,0 +1,265 @@
+"""The executors of frozen weights on CUDA: data-driven rows, bitmap decode, generated code.
+
+What each packs is in docs/kernels/pruned_gpu.md. Costs are microseconds on an H200; they rank what
+nobody has measured. Only `code` was measured to win over dense, so only it comes before dense, and
+only where it did.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from jaxsparse.pruned.bitmap import INPUTS, OUTPUTS, pack_bitmap
+from jaxsparse.pruned.emit import Emitter
+from jaxsparse.pruned.emit_shape import MOST_PRODUCTS, QUICK_PRODUCTS, CodeShape
+from jaxsparse.pruned.executor import Executor, Packed, Problem
+from jaxsparse.pruned.module import CodeModule
+from jaxsparse.pruned.rows import pack_rows
+from jaxsparse.select.variants import table
+
+ROWS, BITMAP, CODE = 16, 17, 19
+HALF = ("bfloat16", "float16")
+BITMAP_MOST_ROWS = 64
+_BITMAP_CANDIDATES = ((1,), (2,), (4,), (8,))
+_LAUNCH = 2.5
+_SMS = 132
+_QUAD_CYCLES = {1: 13.8, 2: 14.5, 4: 22.0}  # by rows of a lane
+_RUN_CYCLES = 75.0
+# Where `code` beat cuBLAS's float32 in every measurement (docs/kernels/pruned_gpu.md).
+_WON_ROWS, _WON_INPUTS, _WON_OUTPUTS, _WON_DENSITY = 1_568, (32, 2048), (64, 2048), 0.105
+
+
+def _variants() -> dict[str, Any]:
+    return table("pruned_rows", "cuda")
+
+
+def _columns(problem: Problem) -> np.ndarray:
+    """Inputs in the order in which the kernels read them: tap by tap, channels together."""
+    pattern = problem.pattern
+    if problem.geometry is None:
+        return pattern.indices
+    channel, ky, kx = pattern.taps_of()
+    return (ky * (pattern.window or (1, 1))[1] + kx) * pattern.channels + channel
+
+
+def _rows_against(problem: Problem) -> str | None:
+    if not _variants():
+        return "this build has no CUDA kernels for it"
+    if problem.channels_first:
+        return "it reads images as NHWC"
+    return None
+
+
+def _rows_choices(problem: Problem) -> list[tuple[float, int, int]]:
+    """(cost, variant's number, warps), by cost."""
+    found = []
+    pattern, m = problem.pattern, max(1, problem.positions)
+    for variant in _variants().values():
+        for warps in (4, 8, 16):
+            cost = _rows_time(pattern, m, variant.fields, warps)
+            found.append((cost, variant.number, warps))
+    return sorted(found)
+
+
+def _rows_time(pattern: Any, m: int, f: dict[str, Any], warps: int) -> float:
+    """Cycles of the busiest multiprocessor, as measured: so many a quad, so many a run."""
+    width = warps * f["outputs"]
+    slabs, chunks = -(-pattern.n_out // width), max(1, -(-pattern.n_in // f["chunk"]))
+    runs = width * chunks
+    kept = pattern.entries / max(1, pattern.n_out * chunks)
+    quads = runs * (kept / 4 + 0.45)
+    blocks = max(1.0, -(-m // (32 * f["rows"])) * slabs / _SMS)
+    slower = {4: 1.3, 8: 1.1, 16: 1.0}[warps]
+    cycles = blocks * (quads * _QUAD_CYCLES[f["rows"]] + runs * _RUN_CYCLES) * slower
+    return _LAUNCH + cycles / 1755.0
+
+
+def _rows_cost(problem: Problem) -> float:
+    return _rows_choices(problem)[0][0]
+
+
+def _pack_rows(problem: Problem, candidate: Any) -> Packed:
+    choices = [choice[1:] for choice in _rows_choices(problem)]
+    choice = tuple(candidate or choices[0])
+    if choice not in choices:
+        raise ValueError(f"candidate={candidate!r}: no such variant of the rows executor")
+    number, warps = choice
+    f = next(v.fields for v in _variants().values() if v.number == number)
+    pattern = problem.pattern
+    pack = pack_rows(
+        pattern.indptr,
+        _columns(problem),
+        pattern.n_in,
+        rows=f["rows"],
+        chunk=f["chunk"],
+        warps=warps,
+        outputs=f["outputs"],
+    )
+    return Packed(
+        ROWS,
+        starts=pack.starts,
+        indices=pack.indices,
+        rows=pack.rows,
+        extra=pack.extra,
+        order=pack.order,
+        tile=number,
+        block=warps,
+    )
+
+
+def _rows_candidates(problem: Problem) -> list[Any]:
+    return [None, *(choice[1:] for choice in _rows_choices(problem)[1:24])]
+
+
+def _bitmap_against(problem: Problem) -> str | None:
+    if not _variants():
+        return "this build has no CUDA kernels for it"
+    if problem.geometry is not None:
+        return "it has no window"
+    if problem.dtype not in HALF:
+        return f"its products are of 16-bit numbers, not {problem.dtype}"
+    if problem.positions > BITMAP_MOST_ROWS:
+        return f"it takes up to {BITMAP_MOST_ROWS} rows, not {problem.positions}"
+    if problem.pattern.n_in % 8:
+        return f"n_in={problem.pattern.n_in} is no multiple of 8"
+    return None
+
+
+def _bitmap_cost(problem: Problem) -> float:
+    weights = problem.pattern.n_in * problem.pattern.n_out
+    return 3 * _LAUNCH + weights * 0.55e-6 * (1 + problem.positions / 100)
+
+
+def _bitmap_parts(problem: Problem) -> int:
+    """Blocks that split the inputs: enough for two blocks a multiprocessor."""
+    groups = -(-problem.pattern.n_out // (8 * OUTPUTS))
+    parts = 1
+    while parts < 8 and groups * parts < 2 * _SMS and parts * 8 * INPUTS < problem.pattern.n_in:
+        parts *= 2
+    return parts
+
+
+def _pack_bitmap(problem: Problem, candidate: Any) -> Packed:
+    choice = tuple(candidate or (_bitmap_parts(problem),))
+    if choice not in _BITMAP_CANDIDATES:
+        raise ValueError(f"candidate={candidate!r}: the bitmap executor takes 1, 2, 4 or 8 parts")
+    pattern = problem.pattern
+    pack = pack_bitmap(pattern.indptr, pattern.indices, pattern.n_in)
+    return Packed(
+        BITMAP,
+        starts=pack.starts,
+        indices=pack.indices,
+        order=pack.order,
+        value_dtype=None,
+        block=pack.largest,
+        parts=choice[0],
+    )
+
+
+def _code_against(problem: Problem) -> str | None:
+    if not _variants():
+        return "this build has no CUDA kernels for it"
+    if problem.geometry is not None:
+        return "generated code has no window"
+    piece = 8 if problem.dtype in HALF else 4
+    if problem.pattern.n_in % piece:
+        return f"n_in={problem.pattern.n_in} is no multiple of {piece}"
+    if problem.positions < 32:
+        return f"a warp's tile is 32 rows, and there are {problem.positions}"
+    if problem.pattern.entries > MOST_PRODUCTS:
+        return f"{problem.pattern.entries} products are more code than the {MOST_PRODUCTS} that pay"
+    return None
+
+
+def _code_shape(problem: Problem) -> CodeShape:
+    """Many rows: slices that share x. Few: slices apart, as wide as a short stream of instructions
+    allows.
+    """
+    pattern = problem.pattern
+    n, tiles = pattern.n_out, -(-problem.positions // 32)
+    whole = 4 * -(-n // 4)
+    if tiles * -(-n // 64) >= 16 * _SMS:
+        narrow = n <= 128 or pattern.n_in >= 1024
+        return CodeShape(32, 4, 2) if narrow and n > 64 else CodeShape(min(64, whole), 2, 4)
+    if pattern.entries * 64 <= 3500 * n:
+        return CodeShape(min(64, whole), 1, 4)
+    return CodeShape(min(16, whole), 4, 4)
+
+
+def _code_cost(problem: Problem) -> float:
+    # Products, the passes over x, or the code that a multiprocessor fetches: what takes longest.
+    pattern, shape = problem.pattern, _code_shape(problem)
+    m, slices = problem.positions, -(-pattern.n_out // shape.slice_width)
+    products = m * pattern.entries / (_SMS * 30.0 * 1755.0)
+    passes = -(-slices // shape.mates)
+    moved = 4.0 * m * (pattern.n_in * passes + 2 * pattern.n_out) / 4.0e6
+    fetched = 3.56 * shape.mates * pattern.entries / slices / 1755.0
+    return _LAUNCH + max(products, moved, fetched)
+
+
+def _code_won(problem: Problem) -> bool:
+    pattern = problem.pattern
+    return (
+        problem.dtype == "float32"
+        and problem.precision == "highest"
+        and problem.positions >= _WON_ROWS
+        and _WON_INPUTS[0] <= pattern.n_in <= _WON_INPUTS[1]
+        and _WON_OUTPUTS[0] <= pattern.n_out <= _WON_OUTPUTS[1]
+        and pattern.density <= _WON_DENSITY
+        and pattern.entries <= QUICK_PRODUCTS  # else the driver would compile for many seconds
+    )
+
+
+def _pack_code(problem: Problem, candidate: Any, values: np.ndarray) -> Packed:
+    if candidate and tuple(candidate) not in _code_candidates(problem):
+        raise ValueError(f"candidate={candidate!r}: no such shape of generated code")
+    shape = CodeShape(*candidate) if candidate else _code_shape(problem)
+    code = Emitter(
+        problem.pattern.indptr,
+        problem.pattern.indices,
+        values,
+        problem.pattern.n_in,
+        dtype=problem.dtype,
+        out_dtype=problem.out_dtype,
+        shape=shape,
+    ).module()
+    owner = CodeModule(code, problem)
+    return Packed(CODE, order=np.zeros(0, np.int32), code=code.digest, owner=owner)
+
+
+def _code_candidates(problem: Problem) -> list[Any]:
+    shapes = [(64, 1, 4), (64, 1, 8), (32, 1, 4), (64, 4, 4), (64, 2, 4), (32, 4, 4), (32, 4, 2)]
+    shapes += [(16, 4, 4), (16, 8, 2), (128, 2, 4)]
+    return [None, *(s for s in shapes if s[0] * s[1] <= max(64, 2 * problem.pattern.n_out))]
+
+
+def _never_won(problem: Problem) -> bool:
+    return False
+
+
+def _bitmap_candidates(problem: Problem) -> list[Any]:
+    return [None, *_BITMAP_CANDIDATES]
+
+
+CUDA_EXECUTORS = (
+    Executor("rows", "cuda", _rows_against, _rows_cost, _pack_rows, _rows_candidates, _never_won),
+    Executor(
+        "bitmap",
+        "cuda",
+        _bitmap_against,
+        _bitmap_cost,
+        _pack_bitmap,
+        _bitmap_candidates,
+        _never_won,
+    ),
+    Executor(
+        "code",
+        "cuda",
+        _code_against,
+        _code_cost,
+        _pack_code,
+        _code_candidates,
+        _code_won,
+        needs_values=True,
+    ),
+)

@@ -1,0 +1,145 @@
+"""Plans on disk: a JSON header, then the arrays as bytes. No pickle; nothing in a file is executed.
+
+`MAGIC`, the header's length (uint32, little-endian), the header, indptr (int32), indices (int32),
+the values; a digest of the arrays is in the header. Every fact is checked against every other when
+a file is read: the pattern itself, the sizes, the values.
+"""
+
+import hashlib
+import itertools
+import os
+import tempfile
+from pathlib import Path
+
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+
+from jaxsparse.ops.geometry import Geometry
+from jaxsparse.pruned.pattern import Pattern
+from jaxsparse.pruned.weight import Plan, PrunedWeight, Tuned
+
+MAGIC = b"jaxsparse plan 1\n"
+_DTYPES = ("float32", "bfloat16", "float16")
+_MOST_HEADER = 1 << 24
+
+
+class Header(msgspec.Struct, forbid_unknown_fields=True):
+    """Everything but the arrays."""
+
+    kind: str
+    n_in: int
+    n_out: int
+    entries: int
+    window: tuple[int, int] | None
+    groups: int
+    dtype: str
+    sha256: str
+    tuned: tuple[Tuned, ...] = ()
+
+
+def save(pruned: PrunedWeight, path: str | Path) -> None:
+    """Write `pruned` to `path`, whole or not at all."""
+    pattern = pruned.pattern
+    values = np.asarray(pruned.values)
+    body = b"".join(np.ascontiguousarray(a).tobytes() for a in _arrays(pattern, values))
+    header = Header(
+        pruned.kind,
+        pattern.n_in,
+        pattern.n_out,
+        pattern.entries,
+        pattern.window,
+        pattern.groups,
+        values.dtype.name,
+        hashlib.sha256(body).hexdigest(),
+        pruned.plan.tuned,
+    )
+    text = msgspec.json.encode(header)
+    path = Path(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(MAGIC + len(text).to_bytes(4, "little") + text + body)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _arrays(pattern: Pattern, values: np.ndarray) -> tuple[np.ndarray, ...]:
+    return pattern.indptr.astype("<i4"), pattern.indices.astype("<i4"), values
+
+
+def load(path: str | Path) -> PrunedWeight:
+    """Read a plan.
+
+    Raises:
+        ValueError: when the file is truncated, altered, or no plan, saying what is wrong.
+    """
+    data = Path(path).read_bytes()
+    try:
+        return decode(data)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def decode(data: bytes) -> PrunedWeight:
+    """A plan from the bytes of a file.
+
+    Raises:
+        ValueError: as `load`.
+    """
+    if not data.startswith(MAGIC):
+        raise ValueError("no plan of jaxsparse: it does not begin as one")
+    at = len(MAGIC) + 4
+    length = int.from_bytes(data[at - 4 : at], "little")
+    if length > _MOST_HEADER or len(data) < at + length:
+        raise ValueError("truncated in the header")
+    try:
+        header = msgspec.json.decode(data[at : at + length], type=Header)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"the header is no plan's: {error}") from error
+    return _build(header, memoryview(data)[at + length :])
+
+
+def _build(header: Header, body: memoryview) -> PrunedWeight:
+    if header.kind not in ("matmul", "conv") or header.dtype not in _DTYPES:
+        raise ValueError(f"kind {header.kind!r} or dtype {header.dtype!r} does not exist")
+    if (header.window is None) != (header.kind == "matmul"):
+        raise ValueError(f"a plan of kind {header.kind!r} with window {header.window}")
+    dtype = np.dtype(getattr(jnp, header.dtype))
+    if min(header.n_out, header.entries) < 0:
+        raise ValueError("a size is negative")
+    sizes = (4 * (header.n_out + 1), 4 * header.entries, dtype.itemsize * header.entries)
+    if sum(sizes) != len(body):
+        raise ValueError(
+            f"truncated or altered: {len(body)} bytes of arrays, {sum(sizes)} expected"
+        )
+    if hashlib.sha256(body).hexdigest() != header.sha256:
+        raise ValueError("altered: the arrays do not have the digest that the header names")
+    edges = np.cumsum((0, *sizes))
+    parts = [body[a:b] for a, b in itertools.pairwise(edges)]
+    indptr, indices = (np.frombuffer(part, "<i4") for part in parts[:2])
+    values = np.frombuffer(parts[2], dtype)
+    if not np.isfinite(values.astype(np.float32)).all():
+        raise ValueError("the values hold NaN or Inf")
+    pattern = Pattern(header.n_in, header.n_out, indptr, indices, header.window, header.groups)
+    _check_groups(pattern)
+    for tuned in header.tuned:
+        _check_tuned(tuned)
+    return PrunedWeight(jnp.asarray(values), Plan(pattern, header.kind, header.tuned))
+
+
+def _check_groups(p: Pattern) -> None:
+    """An output of a grouped convolution reads its own group's channels."""
+    if p.n_out % p.groups or p.channels % p.groups:
+        raise ValueError(f"{p.groups} groups do not divide {p.channels} -> {p.n_out} channels")
+    own = p.rows // max(p.n_out // p.groups, 1)
+    if (p.indices // max(p.n_in // p.groups, 1) != own).any():
+        raise ValueError("a weight lies outside of its output's group")
+
+
+def _check_tuned(tuned: Tuned) -> None:
+    """Whether it fits is checked by the executor that it names, when it is used."""
+    if tuned.platform not in ("cpu", "cuda") or not isinstance(tuned.geometry, Geometry | None):
+        raise ValueError(f"a measured choice for platform {tuned.platform!r}")

@@ -1,0 +1,182 @@
+"""`inspect`: a pruned weight becomes a `PrunedWeight`, once, outside jit.
+
+Inspector and executor, with the pattern known before the run: SparseRT (Wang), 2.3 and 3.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from jaxsparse.ops.checks import FLOATS
+from jaxsparse.pruned.buckets import imbalance
+from jaxsparse.pruned.pattern import MAX_ENTRIES, Pattern
+from jaxsparse.pruned.weight import Plan, PrunedWeight
+
+KINDS = ("matmul", "conv")
+
+
+def inspect(
+    w: Any, *, kind: str = "matmul", mask: Any | None = None, groups: int = 1
+) -> PrunedWeight:
+    """Prepare a pruned weight: done once, on the host; the pattern is known from then on.
+
+    Args:
+        w: [k, n] of `y = x @ w`, a numpy or jax array or a scipy sparse matrix; with kind="conv"
+            [kh, kw, C/groups, O]. float32, bfloat16 or float16 (float64 becomes float32), finite.
+        kind: "matmul" or "conv".
+        mask: bool of w's shape: which weights are kept, zeros among them; what it leaves out must
+            be zero or is dropped. None keeps what is not zero.
+        groups: of a convolution.
+
+    Returns:
+        A `PrunedWeight`. `js.pruned.statistics` says what was found.
+
+    Raises:
+        TypeError: when w is no array of real numbers of that rank.
+        ValueError: for NaN or Inf, a mask of another shape, an unknown kind, groups that do not
+            divide the outputs.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind={kind!r} is none of {', '.join(KINDS)}")
+    if sp.issparse(w):
+        if kind != "matmul" or mask is not None:
+            raise ValueError("a scipy matrix takes kind='matmul' and no mask")
+        return _from_scipy(w)
+    weight = _array(w, 2 if kind == "matmul" else 4)
+    kept = weight != 0
+    if mask is not None:
+        kept = np.asarray(mask)
+        if kept.shape != weight.shape or kept.dtype != np.bool_:
+            raise ValueError(
+                f"mask is {kept.dtype}{list(kept.shape)}; it takes bool{list(weight.shape)}"
+            )
+    if kind == "matmul":
+        if groups != 1:
+            raise ValueError(f"groups={groups} is for kind='conv'")
+        return _build(weight.T, kept.T, None, 1, kind)
+    outputs, window = weight.shape[3], (weight.shape[0], weight.shape[1])
+    if not isinstance(groups, int) or groups < 1 or outputs % groups:
+        raise ValueError(f"groups={groups!r} does not divide {outputs} outputs")
+    by_output = (3, 2, 0, 1)
+    columns = math.prod(weight.shape[:3])
+    rows = weight.transpose(by_output).reshape(outputs, columns)
+    return _build(rows, kept.transpose(by_output).reshape(rows.shape), window, groups, kind)
+
+
+def _array(w: Any, rank: int) -> np.ndarray:
+    if not hasattr(w, "shape") or not hasattr(w, "dtype") or len(w.shape) != rank:
+        raise TypeError(
+            f"w must be an array with {rank} axes, not {type(w).__name__} "
+            f"of shape {getattr(w, 'shape', None)}"
+        )
+    weight = np.asarray(w)
+    if weight.dtype == np.float64:
+        weight = weight.astype(np.float32)
+    if weight.dtype not in FLOATS:
+        raise TypeError(f"w has dtype {weight.dtype}; it takes float32, bfloat16 or float16")
+    if not np.isfinite(weight if weight.dtype.kind == "f" else weight.astype(np.float32)).all():
+        raise ValueError("w holds NaN or Inf")
+    return weight
+
+
+def _build(
+    rows: np.ndarray, kept: np.ndarray, window: tuple[int, int] | None, groups: int, kind: str
+) -> PrunedWeight:
+    """From [n_out, columns of one group]."""
+    lengths = kept.sum(1, dtype=np.int64)
+    if lengths.sum() > MAX_ENTRIES:
+        raise ValueError(f"w keeps {lengths.sum()} weights; a plan takes fewer than 2^31")
+    outputs, columns = np.nonzero(kept)
+    values = rows[outputs, columns]
+    per_group = rows.shape[1]
+    columns = columns + outputs // max(len(rows) // groups, 1) * per_group
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    pattern = Pattern(per_group * groups, len(rows), indptr, columns, window, groups)
+    return PrunedWeight(jnp.asarray(values), Plan(pattern, kind))
+
+
+def _from_scipy(w: Any) -> PrunedWeight:
+    if np.iscomplexobj(w) or not (np.issubdtype(w.dtype, np.number) or w.dtype == np.bool_):
+        raise TypeError(f"w has dtype {w.dtype}; it takes real numbers")
+    _check_indices(w)
+    csr: Any = sp.csr_matrix(w.T, dtype=np.float32, copy=True)
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    if not np.isfinite(csr.data).all():
+        raise ValueError("w holds NaN or Inf")
+    pattern = Pattern(csr.shape[1], csr.shape[0], csr.indptr, csr.indices)
+    return PrunedWeight(jnp.asarray(csr.data), Plan(pattern, "matmul"))
+
+
+def _check_indices(w: Any) -> None:
+    """scipy itself does not look whether the indices lie inside before it converts."""
+    if w.format in ("csr", "csc"):
+        minor = w.shape[1] if w.format == "csr" else w.shape[0]
+        found = [(w.indices, minor)]
+        if w.indptr[0] != 0 or (np.diff(w.indptr) < 0).any() or w.indptr[-1] > len(w.indices):
+            raise ValueError("w's indptr does not ascend from 0 to the number of entries")
+    elif w.format == "coo":
+        found = list(zip(w.coords, w.shape, strict=True))
+    else:
+        return _check_indices(w.tocoo())
+    for indices, limit in found:
+        if len(indices) and (indices.min() < 0 or indices.max() >= limit):
+            raise ValueError(f"w has an index out of range; it needs 0 <= index < {limit}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """What inspection found of a pattern; print it.
+
+    `imbalance` is the heaviest of 8 parts over the mean, after sharing out; `vector_fill` how full
+    the blocks of 8 outputs x 1 input are that hold anything, `used_columns` the share of
+    columns that any output uses.
+    """
+
+    kept: int
+    sparsity: float
+    shortest: int
+    longest: int
+    mean: float
+    empty_rows: int
+    imbalance: float
+    vector_fill: float
+    used_columns: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kept} kept, {100 * self.sparsity:.1f} % pruned; an output has {self.shortest} "
+            f"to {self.longest} (mean {self.mean:.1f}, {self.empty_rows} have none); "
+            f"8 parts within {100 * (self.imbalance - 1):.1f} % of the mean; blocks of 8 x 1 "
+            f"{100 * self.vector_fill:.0f} % full; {100 * self.used_columns:.0f} % of the inputs "
+            "used"
+        )
+
+
+def statistics(pruned: PrunedWeight) -> Statistics:
+    """Statistics of the pattern of a pruned weight.
+
+    Args:
+        pruned: from `js.inspect`.
+
+    Returns:
+        A `Statistics`; print it.
+    """
+    p = pruned.pattern
+    lengths = p.lengths if p.n_out else np.zeros(1, np.int64)
+    blocks = len(np.unique(p.rows // 8 * np.int64(max(p.n_in, 1)) + p.indices))
+    return Statistics(
+        p.entries,
+        pruned.sparsity,
+        int(lengths.min()),
+        int(lengths.max()),
+        float(lengths.mean()),
+        int((lengths == 0).sum()),
+        imbalance(p.lengths, 8),
+        p.entries / (8 * blocks) if blocks else 0.0,
+        len(np.unique(p.indices)) / p.n_in if p.n_in else 0.0,
+    )

@@ -1,0 +1,203 @@
+"""`js.prune_model`: a whole parameter tree pruned, every eligible layer planned, and said why."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import msgspec
+import numpy as np
+
+from jaxsparse.ffi.platform import reason_against
+from jaxsparse.ops.checks import FLOATS
+from jaxsparse.pruned.executor import Problem
+from jaxsparse.pruned.executors import executor, ranked
+from jaxsparse.pruned.inspect import inspect
+from jaxsparse.pruned.pattern import Pattern
+from jaxsparse.pruned.prune import magnitude
+from jaxsparse.pruned.weight import PrunedWeight
+from jaxsparse.select.select import home_platform
+
+INDEX = "plans.json"
+
+
+class LayerReport(msgspec.Struct, frozen=True):
+    """What was done with one leaf of the tree, and why."""
+
+    path: str
+    shape: tuple[int, ...]
+    planned: bool
+    why: str
+
+
+class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file that names the plans of a directory: plan i is the file `i.plan`."""
+
+    paths: tuple[str, ...]
+    report: tuple[LayerReport, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class PrunedModel:
+    """The plans of a model's layers, by path ("block/conv1/kernel"), and a report; print it."""
+
+    plans: dict[str, PrunedWeight]
+    report: tuple[LayerReport, ...]
+
+    def __getitem__(self, path: str) -> PrunedWeight:
+        return self.plans[path]
+
+    def __str__(self) -> str:
+        width = max((len(r.path) for r in self.report), default=0)
+        lines = [
+            f"{r.path:{width}}  {list(r.shape)!s:18} {'planned' if r.planned else 'left':8} {r.why}"
+            for r in self.report
+        ]
+        return "\n".join(lines) or "no parameters"
+
+    def masked(self, params: Any) -> Any:
+        """`params` with zeros where a planned weight is pruned: the tree to fine-tune."""
+        return self._replaced(params, lambda plan, leaf: plan.from_dense(leaf).to_dense())
+
+    def values(self, params: Any) -> dict[str, PrunedWeight]:
+        """The plans with the values that `params` has now: after training."""
+        found = {name: leaf for name, leaf in _named(params) if name in self.plans}
+        return {name: self.plans[name].from_dense(leaf) for name, leaf in found.items()}
+
+    def _replaced(self, params: Any, change: Callable[[PrunedWeight, Any], Any]) -> Any:
+        leaves, tree = jax.tree_util.tree_flatten_with_path(params)
+        named = [(_name(path), leaf) for path, leaf in leaves]
+        return jax.tree.unflatten(
+            tree, [change(self.plans[n], v) if n in self.plans else v for n, v in named]
+        )
+
+    def save(self, folder: str | Path) -> None:
+        """Write every plan and the report into `folder`."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for i, plan in enumerate(self.plans.values()):
+            plan.save(folder / f"{i}.plan")
+        index = Index(tuple(self.plans), self.report)
+        (folder / INDEX).write_bytes(msgspec.json.format(msgspec.json.encode(index), indent=1))
+
+    @staticmethod
+    def load(folder: str | Path) -> "PrunedModel":
+        """Read what `save` wrote. Nothing in the folder is ever executed.
+
+        Raises:
+            ValueError: when the index or a plan is missing, truncated or altered.
+        """
+        folder = Path(folder)
+        try:
+            index = msgspec.json.decode((folder / INDEX).read_bytes(), type=Index)
+        except (OSError, msgspec.DecodeError) as error:
+            raise ValueError(f"{folder / INDEX} is no index of plans: {error}") from error
+        plans = {}
+        for i, path in enumerate(index.paths):
+            file = folder / f"{i}.plan"
+            if not file.is_file():
+                raise ValueError(f"{file}, the plan of {path!r}, is missing")
+            plans[path] = PrunedWeight.load(file)
+        return PrunedModel(plans, index.report)
+
+
+def prune_model(
+    params: Any,
+    sparsity: float | Mapping[str, float] | Callable[[str, Any], float],
+    *,
+    positions: int = 256,
+    smallest: int = 4096,
+    groups: Mapping[str, int] | None = None,
+) -> PrunedModel:
+    """Prune every eligible kernel of a parameter tree by magnitude, and plan it.
+
+    Eligible is a leaf called "kernel" with two axes (a Dense) or four (a 2-D Conv) of at least
+    `smallest` weights; of a leaf that is not, the report says why.
+
+    Args:
+        params: flax parameters (linen's dicts, nnx's state) or any pytree of arrays.
+        sparsity: share of each kernel to prune: a number, a number for each path (others are left),
+            or a function of (path, kernel).
+        positions: rows of a product, or pixels of a convolution's result, that the estimates of
+            the report are for.
+        smallest: kernels with fewer weights are left dense.
+        groups: feature_group_count of each grouped convolution, by path.
+
+    Returns:
+        A `PrunedModel`: plans by path, and the report.
+
+    Raises:
+        ValueError: for a sparsity outside of [0, 1], or NaN in a kernel, naming its path.
+    """
+    plans: dict[str, PrunedWeight] = {}
+    report = []
+    for name, leaf in _named(params):
+        shape = tuple(getattr(leaf, "shape", ()))
+        reason = _ineligible(name, leaf, smallest)
+        share = None if reason else _share(sparsity, name, leaf)
+        if share is None:
+            report.append(LayerReport(name, shape, False, reason or "no sparsity is named for it"))
+            continue
+        try:
+            kernel = np.asarray(leaf)
+            kept = magnitude(kernel, share)
+            kind = "matmul" if kernel.ndim == 2 else "conv"
+            plan = inspect(kernel, kind=kind, mask=kept, groups=(groups or {}).get(name, 1))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        plans[name] = plan
+        report.append(LayerReport(name, shape, True, describe(plan, positions)))
+    return PrunedModel(plans, tuple(report))
+
+
+def describe(plan: PrunedWeight, positions: int) -> str:
+    """What would run this plan here, and the estimates that say so."""
+    platform = home_platform()
+    why = reason_against(platform, ("cuda", "cpu", "reference"), device=False)
+    if why is not None:
+        return f"{100 * plan.sparsity:.1f} % pruned; runs as reference: {why}"
+    p = plan.pattern
+    flat = Pattern(p.n_in, p.n_out, p.indptr, p.indices)
+    dtype = plan.values.dtype.name
+    problem = Problem(flat, platform, (positions, p.n_in), dtype, dtype, "default")
+    names = ranked(problem)
+    costs = [f"{n} {executor(platform, n).cost(problem):.0f} us" for n in names]
+    return (
+        f"{100 * plan.sparsity:.1f} % pruned, {names[0]} on {platform} "
+        f"(estimates at {positions} positions: {', '.join(costs)})"
+    )
+
+
+def _ineligible(name: str, leaf: Any, smallest: int) -> str | None:
+    if not hasattr(leaf, "shape") or name.rpartition("/")[2] != "kernel":
+        return "not a kernel"
+    if len(leaf.shape) not in (2, 4):
+        return f"{len(leaf.shape)} axes; a plan takes 2 or 4"
+    if np.dtype(leaf.dtype) not in FLOATS:
+        return f"dtype {leaf.dtype}"
+    size = int(np.prod(leaf.shape))
+    if size < smallest:
+        return f"{size} weights, fewer than {smallest}"
+    return None
+
+
+def _share(sparsity: Any, name: str, leaf: Any) -> float | None:
+    if isinstance(sparsity, Mapping):
+        found: float | None = sparsity.get(name)
+        return found
+    share: Any = sparsity(name, leaf) if callable(sparsity) else sparsity
+    return float(share)
+
+
+def _named(params: Any) -> list[tuple[str, Any]]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+    return [(_name(path), leaf) for path, leaf in leaves]
+
+
+def _name(path: Any) -> str:
+    """Of a leaf: its keys, without the one that wraps an nnx variable's value."""
+    keys = [str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path]
+    if len(keys) > 1 and keys[-1] == "value":
+        keys.pop()
+    return "/".join(keys)

@@ -1,0 +1,335 @@
+"""The CPU's executor: tiles, strips and window starts (docs/kernels/contract.md, executor 0).
+
+A tile is `rows` output rows of `pitch` pixels. Strip kx of a channel holds, for each output column,
+what tap kx reads, over all input rows of the tile, so the window of a tap is contiguous, and its
+start is all that an entry needs to know.
+"""
+
+import dataclasses
+import functools
+import itertools
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxsparse.ops.geometry import Geometry
+from jaxsparse.pruned.buckets import share_out
+from jaxsparse.pruned.executor import Executor, Packed, Problem
+from jaxsparse.pruned.pattern import Pattern
+
+LANES = 16
+MAX_VECTORS = 14
+MAX_PANEL = 1 << 16  # floats that a 16-bit window start reaches
+_CACHE = 1 << 14  # floats of a panel that the first-level cache keeps beside the rest
+# Nanoseconds, measured with AVX-512 at 3.7 GHz: a vector of a window, one that crosses cache lines,
+# one of a shared strip, an entry, a visit of a row, a vector packed and stored. Microseconds of a
+# call, and until a sleeping worker takes part.
+_LOAD, _CROSSING_LOAD, _SHIFTED_LOAD, _ENTRY, _VISIT = 0.3, 0.4, 0.5, 0.4, 8.0
+_PACK, _STORE, _CALL, _LATE = 2.0, 4.0, 3.0, 20.0
+_ALIGN = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    """`vectors` of 16 pixels cover `rows` output rows, `pitch` floats apart. `shared`: taps that a
+    shift maps onto one another read one strip.
+    """
+
+    vectors: int
+    pitch: int
+    rows: int
+    shared: int
+
+    @property
+    def packed(self) -> int:
+        """The attribute `tile`."""
+        return self.vectors | self.pitch << 8 | self.rows << 32 | self.shared << 48
+
+
+def phases(taps: int, stride: int, dilation: int) -> dict[int, int]:
+    """Remainder modulo the stride that some tap has -> how many steps its last tap lies away, in
+    the order of the first taps.
+    """
+    found: dict[int, int] = {}
+    for tap in range(taps):
+        found[tap * dilation % stride] = tap * dilation // stride
+    return found
+
+
+def strip_rows(kernel_h: int, stride: int, dilation: int, rows: int) -> tuple[list[int], int]:
+    """Row of a strip at which the window of each ky starts, and the strip's number of rows."""
+    first: dict[int, int] = {}
+    count = 0
+    for phase, reach in phases(kernel_h, stride, dilation).items():
+        first[phase] = count
+        count += rows + reach
+    starts = [first[k * dilation % stride] + k * dilation // stride for k in range(kernel_h)]
+    return starts, count
+
+
+def strips_of(
+    kernel_w: int, stride: int, dilation: int, shared: int
+) -> tuple[list[int], list[int]]:
+    """The strip of each kx, and how far its windows lie to the right in it."""
+    if not shared:
+        return list(range(kernel_w)), [0] * kernel_w
+    order = list(phases(kernel_w, stride, dilation))
+    taps = [k * dilation for k in range(kernel_w)]
+    return [order.index(at % stride) for at in taps], [at // stride for at in taps]
+
+
+def reach_of(tile: Tile, kernel_w: int, geo: Geometry) -> int:
+    """Columns of a strip's row past those of the tile."""
+    if not tile.shared:
+        return 0
+    return max(phases(kernel_w, geo.strides[1], geo.dilation[1]).values(), default=0)
+
+
+def channel_floats(tile: Tile, kernel_hw: tuple[int, int], geo: Geometry) -> int:
+    """Floats that one channel takes in a panel."""
+    _, count = strip_rows(kernel_hw[0], geo.strides[0], geo.dilation[0], tile.rows)
+    strips = kernel_hw[1]
+    if tile.shared:
+        strips = len(phases(kernel_hw[1], geo.strides[1], geo.dilation[1]))
+    return -(-strips * count * tile.pitch // LANES) * LANES
+
+
+def windows(
+    indices: np.ndarray, tile: Tile, kernel_hw: tuple[int, int], geo: Geometry, block: int
+) -> np.ndarray:
+    """uint16[e]: where in its panel the window of each column starts."""
+    kh, kw = kernel_hw
+    starts, count = strip_rows(kh, geo.strides[0], geo.dilation[0], tile.rows)
+    strip, shift = strips_of(kw, geo.strides[1], geo.dilation[1], tile.shared)
+    channel, tap = np.divmod(indices, kh * kw)
+    ky, kx = np.divmod(tap, kw)
+    row = np.asarray(strip, np.int64)[kx] * count + np.asarray(starts, np.int64)[ky]
+    at = channel % block * channel_floats(tile, kernel_hw, geo)
+    return (at + row * tile.pitch + np.asarray(shift, np.int64)[kx]).astype(np.uint16)
+
+
+def block_starts(pattern: Pattern, block: int) -> np.ndarray:
+    """int32[blocks + 1, rows]: the entry at which each block of channels begins in each row."""
+    rows, blocks = pattern.n_out, max(-(-pattern.channels // block), 1)
+    key = pattern.rows.astype(np.int64) * blocks + pattern.indices // (pattern.taps * block)
+    counts = np.bincount(key, minlength=rows * blocks).reshape(rows, blocks)
+    edges = np.concatenate([np.zeros((rows, 1), np.int64), np.cumsum(counts, 1)], 1)
+    return np.ascontiguousarray((edges + pattern.indptr[:-1, None]).T, np.int32)
+
+
+def candidates(out_hw: tuple[int, int], kernel_w: int, geo: Geometry) -> Iterator[Tile]:
+    """Tiles that fit: whole rows at several pitches, and runs of one row."""
+    height, width = out_hw
+    reach = reach_of(Tile(1, 1, 1, 1), kernel_w, geo)
+    for shared in (1, 0) if kernel_w > 1 else (0,):
+        extra = shared * reach
+        tight = width + extra
+        pitches = {tight, *(-(-tight // step) * step for step in (8, LANES))}
+        for pitch, rows in itertools.product(sorted(pitches), range(1, height + 1)):
+            vectors = -(-((rows - 1) * pitch + width) // LANES)
+            if vectors <= MAX_VECTORS:
+                yield Tile(vectors, pitch, rows, shared)
+        for columns in range(1, min(MAX_VECTORS, -(-width // LANES)) + 1):
+            pitch = columns * LANES + extra
+            for rows in range(1, min(height, MAX_VECTORS) + 1):
+                vectors = -(-((rows - 1) * pitch + columns * LANES) // LANES)
+                if vectors <= MAX_VECTORS:
+                    yield Tile(vectors, pitch, rows, shared)
+
+
+def item_cost(tile: Tile, parts: int, problem: Problem) -> tuple[int, float]:
+    """(items, estimated nanoseconds of one): entries, visits of rows, changes of layout."""
+    window, geo = _geometry(problem)
+    height, width = problem.out_hw
+    images = 1 if problem.geometry is None else problem.x_shape[0]
+    pattern = problem.pattern
+    columns = tile.pitch - reach_of(tile, window[1], geo)
+    tiles = images * -(-height // tile.rows) * -(-width // columns)
+    floats = channel_floats(tile, window, geo)
+    blocks = -(-pattern.channels // choose_block(floats, pattern.channels))
+    load = _LOAD
+    if tile.shared:
+        load = _SHIFTED_LOAD
+    elif tile.pitch % LANES and (window != (1, 1) or tile.rows > 1):
+        load = _CROSSING_LOAD
+    entries = pattern.entries * (tile.vectors * load + _ENTRY)
+    visits = pattern.n_out * blocks * (_VISIT + 2 * _LOAD * tile.vectors)
+    divided = entries + visits + pattern.n_out * tile.vectors * _STORE
+    return tiles * parts, divided / parts + pattern.channels * floats / LANES * _PACK
+
+
+def span(tile: Tile, parts: int, problem: Problem) -> float:
+    """Estimated microseconds of a call: items are pulled, and every worker but the caller's own
+    wakes up late.
+    """
+    items, each = item_cost(tile, parts, problem)
+    each *= 1e-3
+    others = min(workers(), 16) - 1
+    if others == 0:
+        return items * each
+    even = (items * each + others * _LATE) / (others + 1)  # if items could be cut
+    own = min(items, int(even / each) + 1)
+    ends = [max(n * each, _LATE + -(-(items - n) // others) * each) for n in (own, own - 1)]
+    return min(ends) if own < items else min(*ends, items * each)
+
+
+def fits(tile: Tile, kernel_hw: tuple[int, int], geo: Geometry) -> bool:
+    """Whether one channel's strips lie within reach of a 16-bit window start."""
+    return channel_floats(tile, kernel_hw, geo) <= MAX_PANEL
+
+
+def choose_block(floats: int, channels: int) -> int:
+    """Channels of a panel that stays close to the first-level cache: equal blocks, of whole units
+    of 16 where they can be.
+    """
+    floats, channels = max(floats, 1), max(channels, 1)
+    most = max(_CACHE // floats // LANES, 1) * LANES
+    most = min(most, max(MAX_PANEL // floats, 1))
+    blocks = -(-channels // most)
+    return min(-(-channels // (LANES * blocks)) * LANES, most)
+
+
+def workers() -> int:
+    """Workers that the scratch has room for; the handler takes as many as its pool has."""
+    return min(os.cpu_count() or 1, 64)
+
+
+def choose_parts(tile: Tile, problem: Problem) -> int:
+    """Parts of the rows with the least estimated time."""
+    most = min(4 * workers(), -(-problem.pattern.n_out // LANES))
+    return min(range(1, max(most, 1) + 1), key=lambda parts: span(tile, parts, problem))
+
+
+def scratch_bytes(
+    tile: Tile, block: int, floats: int, channels: int, part_rows: int, outputs: int
+) -> int:
+    """Workspace of the CPU's handler: a panel, sums and lists for each worker."""
+    panel = 8 * floats + 4 * channels + 4 * (block * floats + MAX_VECTORS * LANES)
+    units = min(-(-part_rows // LANES) + 1, -(-outputs // LANES))
+    sums = 4 * units * LANES * LANES * tile.vectors
+    lists = 4 * outputs + 4 * units + 4 * -(-outputs // LANES)
+    return workers() * (panel + sums + lists + 8 * _ALIGN) + _ALIGN
+
+
+class Tunables(NamedTuple):
+    """What of this executor is worth measuring: a tile, the channels of a panel, the parts."""
+
+    vectors: int
+    pitch: int
+    rows: int
+    shared: int
+    block: int
+    parts: int
+
+    @property
+    def tile(self) -> Tile:
+        """The first four."""
+        return Tile(*self[:4])
+
+
+def _geometry(problem: Problem) -> tuple[tuple[int, int], Geometry]:
+    plain = Geometry((1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), 1)
+    return problem.pattern.window or (1, 1), problem.geometry or plain
+
+
+def reason_against(problem: Problem) -> str | None:
+    """Why strips cannot run a problem, or None."""
+    if 0 in problem.out_hw:
+        return "the result is empty"
+    window, geo = _geometry(problem)
+    if not any(fits(t, window, geo) for t in candidates(problem.out_hw, window[1], geo)):
+        return f"a window of {window} at dilation {geo.dilation} does not fit a panel"
+    return None
+
+
+def _tiles(problem: Problem) -> list[Tile]:
+    """The tiles that fit, cheapest first."""
+    window, geo = _geometry(problem)
+    every = candidates(problem.out_hw, window[1], geo)
+    found = [tile for tile in every if fits(tile, window, geo)]
+    return sorted(found, key=lambda tile: span(tile, choose_parts(tile, problem), problem))
+
+
+@functools.lru_cache(maxsize=1024)
+def _best_tile(problem: Problem) -> Tile:
+    return _tiles(problem)[0]
+
+
+def cost(problem: Problem) -> float:
+    """Estimated microseconds."""
+    tile = _best_tile(problem)
+    return span(tile, choose_parts(tile, problem), problem) + _CALL
+
+
+def choices(problem: Problem) -> list[Tunables]:
+    """Candidates for tuning, the default first."""
+    found = [_completed(problem, tile, 1.0) for tile in _tiles(problem)[:6]]
+    for tile, scale in itertools.product(_tiles(problem)[:3], (0.5, 2.0)):
+        found.append(_completed(problem, tile, scale))
+    units = -(-problem.pattern.n_out // LANES)
+    found += [found[0]._replace(parts=parts) for parts in (1, 2, 4) if parts <= units]
+    return list(dict.fromkeys(found))
+
+
+def _completed(problem: Problem, tile: Tile, scale: float) -> Tunables:
+    window, geo = _geometry(problem)
+    floats = channel_floats(tile, window, geo)
+    block = choose_block(
+        max(int(floats / scale), -(-floats * LANES // MAX_PANEL)), problem.pattern.channels
+    )
+    block = max(min(block, MAX_PANEL // max(floats, 1)), 1)
+    parts = choose_parts(tile, problem)
+    return Tunables(tile.vectors, tile.pitch, tile.rows, tile.shared, block, parts)
+
+
+def _checked(problem: Problem, given: tuple[int, ...]) -> Tunables:
+    """Tunables that may come from a file."""
+    least = (1, 1, 1, 0, 1, 1)
+    if len(given) != len(least) or any(
+        not isinstance(v, int) or v < low for v, low in zip(given, least, strict=True)
+    ):
+        raise ValueError(f"strips: {given!r} are no tunables")
+    chosen = Tunables(*given)
+    window, geo = _geometry(problem)
+    columns = chosen.pitch - reach_of(chosen.tile, window[1], geo)
+    width = min(problem.out_hw[1], columns)
+    covered = columns > 0 and (chosen.rows - 1) * chosen.pitch + width <= chosen.vectors * LANES
+    floats = channel_floats(chosen.tile, window, geo)
+    bounded = chosen.pitch < 1 << 24 and chosen.rows < 1 << 16 and chosen.parts < 1 << 16
+    bounded = bounded and chosen.shared < 2
+    if not covered or chosen.vectors > MAX_VECTORS or chosen.block * floats > MAX_PANEL:
+        raise ValueError(f"strips: {chosen} does not fit {problem.pattern} on {problem.x_shape}")
+    if not bounded:
+        raise ValueError(f"strips: {chosen} is out of range")
+    return chosen
+
+
+def pack(problem: Problem, tunables: tuple[int, ...] | None = None) -> Packed:
+    """The operands of executor 0 (docs/kernels/contract.md).
+
+    Raises:
+        ValueError: for tunables that do not fit the problem.
+    """
+    pattern = problem.pattern
+    window, geo = _geometry(problem)
+    default = _completed(problem, _best_tile(problem), 1.0)
+    chosen = _checked(problem, tunables) if tunables else default
+    tile, block = chosen.tile, chosen.block
+    floats = channel_floats(tile, window, geo)
+    order, starts = share_out(pattern.lengths, chosen.parts)
+    widest = int(np.diff(starts).max(initial=0))
+    return Packed(
+        executor=0,
+        starts=block_starts(pattern, block),
+        indices=windows(pattern.indices, tile, window, geo, block),
+        rows=np.concatenate([order, starts]),
+        tile=tile.packed,
+        block=block,
+        parts=chosen.parts,
+        scratch=scratch_bytes(tile, block, floats, pattern.channels, widest, pattern.n_out),
+    )
+
+
+STRIPS = Executor("strips", "cpu", reason_against, cost, pack, choices)

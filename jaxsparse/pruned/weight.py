@@ -1,0 +1,176 @@
+"""`PrunedWeight`: what inspection makes of a weight: a pytree, its only leaf the kept values."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxsparse.ops.geometry import Geometry
+from jaxsparse.pruned.pattern import Pattern
+
+
+def is_traced(value: Any) -> bool:
+    """Whether `value` is an operand of the function that is being traced; else it is a constant."""
+    return isinstance(value, Tracer)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """A measured choice: for calls like this one, run this executor with these tunables."""
+
+    platform: str
+    x_shape: tuple[int, ...]
+    dtype: str
+    geometry: Geometry | None
+    channels_first: bool
+    executor: str
+    candidate: tuple[int, ...] | None
+    microseconds: float
+    precision: str = "default"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is static of a pruned weight: pattern, kind, measured choices. Hashable by content."""
+
+    pattern: Pattern
+    kind: str
+    tuned: tuple[Tuned, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the dense weight: [k, n], or [kh, kw, C/groups, O]."""
+        p = self.pattern
+        if p.window is None or self.kind == "matmul":
+            return p.n_in, p.n_out
+        return *p.window, p.channels // p.groups, p.n_out
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class PrunedWeight:
+    """A frozen weight, from `js.inspect`: kept values, and the plan of how to run them.
+
+    Closed over by a jitted function it is a constant; passed to one it is an operand, whose values
+    may change from call to call while the pattern stays: `jax.grad` and optimizers see one array.
+
+    Attributes:
+        values: [kept], float32, bfloat16 or float16; row by row of the pattern (a row is an
+            output).
+        plan: static and hashable.
+    """
+
+    values: jax.Array
+    plan: Plan = dataclasses.field(metadata={"static": True})
+
+    @property
+    def pattern(self) -> Pattern:
+        """Which weights are kept."""
+        return self.plan.pattern
+
+    @property
+    def kind(self) -> str:
+        """ "matmul" or "conv"."""
+        return self.plan.kind
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the dense weight: [k, n], or [kh, kw, C/groups, O]."""
+        return self.plan.shape
+
+    @property
+    def dtype(self) -> Any:
+        """Of the values."""
+        return self.values.dtype
+
+    @property
+    def sparsity(self) -> float:
+        """Share of the weights that are pruned."""
+        return 1.0 - self.pattern.density
+
+    def with_values(self, values: Any) -> "PrunedWeight":
+        """The same plan with other values [kept].
+
+        Raises:
+            ValueError: when there is not one value for every kept weight.
+        """
+        if tuple(values.shape) != (self.pattern.entries,):
+            raise ValueError(
+                f"values has shape {tuple(values.shape)}; "
+                f"the pattern keeps {self.pattern.entries} weights"
+            )
+        return dataclasses.replace(self, values=values)
+
+    def astype(self, dtype: Any) -> "PrunedWeight":
+        """The same plan with values of another dtype; a constant stays one inside of a trace."""
+        if self.values.dtype == dtype:
+            return self
+        values = self.values
+        if not is_traced(values):
+            values = np.asarray(values)
+        return dataclasses.replace(self, values=values.astype(dtype))
+
+    def from_dense(self, weight: Any) -> "PrunedWeight":
+        """The same plan with the values that a dense weight of the same shape has at the kept
+        entries. Differentiable: the gradient of `weight` is zero elsewhere.
+
+        Raises:
+            ValueError: when the shape differs.
+        """
+        return PrunedWeight.of_kernel(self.plan, weight)
+
+    @staticmethod
+    def of_kernel(plan: Plan, weight: Any) -> "PrunedWeight":
+        """A plan with the values of a dense weight, as `from_dense`."""
+        shape = plan.shape
+        if tuple(weight.shape) != shape:
+            raise ValueError(f"weight has shape {tuple(weight.shape)}; the plan is of {shape}")
+        where = dense_index(plan.pattern, shape)
+        if is_traced(weight):
+            return PrunedWeight(jnp.take(jnp.ravel(weight), where), plan)
+        return PrunedWeight(np.asarray(weight).reshape(-1)[where], plan)  # pyright: ignore
+
+    def to_dense(self) -> jax.Array:
+        """The weight with zeros where it is pruned: [k, n], or [kh, kw, C/groups, O]."""
+        where = dense_index(self.pattern, self.shape)
+        flat = jnp.zeros(int(np.prod(self.shape)), self.values.dtype)
+        return flat.at[where].set(self.values, unique_indices=True).reshape(self.shape)
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan and the values to one file, without pickle."""
+        from jaxsparse.pruned import files
+
+        files.save(self, path)
+
+    @staticmethod
+    def load(path: str | Path) -> "PrunedWeight":
+        """Read what `save` wrote. Nothing in the file is ever executed.
+
+        Raises:
+            ValueError: when the file is truncated, altered, or no such plan, saying what is wrong.
+        """
+        from jaxsparse.pruned import files
+
+        return files.load(path)
+
+    def __repr__(self) -> str:
+        return (
+            f"PrunedWeight({self.kind}, {list(self.shape)}, {self.values.dtype}, "
+            f"{self.pattern.entries} kept, {100 * self.sparsity:.1f} % pruned)"
+        )
+
+
+def dense_index(pattern: Pattern, shape: tuple[int, ...]) -> np.ndarray:
+    """int[entries]: where each entry lies in the flat dense weight of `shape`."""
+    rows = pattern.rows.astype(np.int64)
+    if len(shape) == 2:
+        flat = pattern.indices * np.int64(shape[1]) + rows
+    else:
+        _, kw, per_group, outputs = shape
+        channel, ky, kx = pattern.taps_of()
+        flat = ((ky.astype(np.int64) * kw + kx) * per_group + channel % per_group) * outputs + rows
+    return flat if flat.max(initial=0) >= 2**31 else flat.astype(np.int32)

@@ -1,0 +1,222 @@
+"""pruned_conv against XLA's convolution in float64: geometry, groups, layouts, dtypes, gradients,
+transforms.
+"""
+
+import contextlib
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ops.op_suite import cast, close, rounded
+
+import jaxsparse as js
+
+
+def problem(rng, image=(2, 9, 11, 20), window=(3, 3), outputs=24, groups=1, sparsity=0.8):
+    shape = (*window, image[3] // groups, outputs)
+    fan = max(np.prod(shape[:3]) * (1 - sparsity), 1)
+    kernel = rng.standard_normal(shape, np.float32) / np.float32(fan**0.5)
+    kernel = np.where(js.prune.magnitude(kernel, sparsity), kernel, 0).astype(np.float32)
+    return {"x": rng.standard_normal(image, np.float32), "kernel": kernel}
+
+
+def run(diff, implementation, plan=None, groups=1, layout="NHWC", **options):
+    plan = plan or js.inspect(np.asarray(diff["kernel"]), kind="conv", groups=groups)
+    pruned = plan.from_dense(diff["kernel"])
+    x = jnp.asarray(diff["x"])
+    x = x.transpose(0, 3, 1, 2) if layout == "NCHW" else x
+    sparse = {"cpu": "strips", "cuda": "rows" if layout == "NHWC" else "dense"}.get(implementation)
+    with js.config(variant=sparse) if sparse else contextlib.nullcontext():
+        y = js.pruned_conv(x, pruned, layout=layout, implementation=implementation, **options)
+    return y.transpose(0, 2, 3, 1) if layout == "NCHW" else y
+
+
+def dense(diff, strides=1, padding="SAME", dilation=1, groups=1):
+    pairs = [(v, v) if isinstance(v, int) else v for v in (strides, dilation)]
+    if isinstance(padding, int):
+        padding = [(padding, padding)] * 2
+    return jax.lax.conv_general_dilated(
+        diff["x"],
+        diff["kernel"],
+        pairs[0],
+        padding,
+        rhs_dilation=pairs[1],
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=groups,
+        precision="highest",
+    )
+
+
+GEOMETRIES = [
+    {},
+    {"strides": 2},
+    {"strides": (3, 2), "padding": "VALID"},
+    {"padding": 3},
+    {"dilation": 2},
+    {"dilation": (1, 3), "strides": (2, 1), "padding": ((2, 0), (1, 4))},
+    {"padding": ((-1, 2), (1, -2))},
+]
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("options", GEOMETRIES)
+def test_geometry(implementation, rng, options, layout):
+    diff = problem(rng)
+    got = run(diff, implementation, layout=layout, **options)
+    if options.get("padding") == ((-1, 2), (1, -2)):  # XLA:CPU mixes up mixed signs
+        cut = np.pad(diff["x"][:, 1:, :-2], ((0, 0), (0, 2), (1, 0), (0, 0)))
+        want = dense({**diff, "x": cut}, padding="VALID")
+    else:
+        want = dense(diff, **options)
+    close(got, want, "float32")
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("strides", [1, 2])
+@pytest.mark.parametrize("window", [(1, 1), (5, 1), (2, 4), (7, 7)])
+def test_windows(implementation, rng, window, strides, layout):
+    diff = problem(rng, window=window)
+    got = run(diff, implementation, layout=layout, strides=strides)
+    close(got, dense(diff, strides), "float32")
+
+
+@pytest.mark.parametrize("window", [(3, 3), (1, 1)])
+@pytest.mark.parametrize("groups", [2, 4, 20])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_groups(implementation, rng, groups, layout, window):
+    outputs = 40 if groups == 20 else 24
+    diff = problem(rng, window=window, groups=groups, outputs=outputs, sparsity=0.5)
+    got = run(diff, implementation, layout=layout, groups=groups)
+    close(got, dense(diff, groups=groups), "float32")
+
+
+@pytest.mark.parametrize("image", [(1, 1, 1, 5), (3, 7, 7, 40), (1, 14, 300, 6), (1, 40, 40, 33)])
+@pytest.mark.parametrize("strides", [1, 2])
+def test_images(implementation, rng, image, strides):
+    diff = problem(rng, image)
+    close(run(diff, implementation, strides=strides), dense(diff, strides), "float32")
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_dtypes(implementation, rng, dtype, layout):
+    diff = problem(rng)
+    got = run(cast(diff, dtype), implementation, layout=layout)
+    assert got.dtype == dtype
+    close(got, dense(cast(rounded(diff, dtype), "float32")), dtype)
+
+
+@pytest.mark.parametrize("activation", ["relu", "relu6", "silu", "gelu"])
+def test_bias_and_activation(implementation, rng, activation):
+    diff = problem(rng)
+    bias = rng.standard_normal(24, np.float32)
+    got = run(diff, implementation, bias=bias, activation=activation)
+    want = getattr(jax.nn, activation)(dense(diff) + bias)
+    close(got, want, "float32")
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("options", GEOMETRIES[:6])
+def test_grad(implementation, rng, options, layout):
+    diff = cast(problem(rng), "float32")
+    plan = js.inspect(np.asarray(diff["kernel"]), kind="conv")
+    kept = np.asarray(plan.to_dense()) != 0
+    cos = lambda y: jnp.sum(jnp.sin(y))  # noqa: E731
+    got = jax.grad(lambda d: cos(run(d, implementation, plan, layout=layout, **options)))(diff)
+    want = jax.grad(
+        lambda d: cos(dense({**d, "kernel": jnp.where(kept, d["kernel"], 0)}, **options))
+    )(diff)
+    for name in diff:
+        close(got[name], want[name], "float32", scale=4.0)
+
+
+def test_grad_of_groups(implementation, rng):
+    diff = cast(problem(rng, groups=4, sparsity=0.5), "float32")
+    plan = js.inspect(np.asarray(diff["kernel"]), kind="conv", groups=4)
+    kept = np.asarray(plan.to_dense()) != 0
+    got = jax.grad(lambda d: jnp.sum(jnp.sin(run(d, implementation, plan))))(diff)
+    want = jax.grad(
+        lambda d: jnp.sum(
+            jnp.sin(dense({**d, "kernel": jnp.where(kept, d["kernel"], 0)}, groups=4))
+        )
+    )(diff)
+    for name in diff:
+        close(got[name], want[name], "float32", scale=4.0)
+
+
+def test_second_derivative(implementation, rng):
+    diff = cast(problem(rng, (1, 5, 6, 8), outputs=9), "float32")
+    plan = js.inspect(np.asarray(diff["kernel"]), kind="conv")
+    kept = np.asarray(plan.to_dense()) != 0
+
+    def norm(function, d):
+        gradient = jax.grad(lambda d: jnp.sum(jnp.sin(function(d))))(d)
+        return sum(jnp.sum(g**2) for g in gradient.values()) * 1e-2
+
+    got = jax.grad(lambda d: norm(lambda d: run(d, implementation, plan, strides=2), d))(diff)
+    want = jax.grad(
+        lambda d: norm(lambda d: dense({**d, "kernel": jnp.where(kept, d["kernel"], 0)}, 2), d)
+    )(diff)
+    for name in diff:
+        close(got[name], want[name], "float32", scale=20.0)
+
+
+def test_vmap_and_jit(implementation, rng):
+    diffs = [problem(rng) for _ in range(3)]
+    plan = js.inspect(diffs[0]["kernel"], kind="conv")
+    x = jnp.stack([d["x"] for d in diffs])
+    f = functools.partial(run, implementation=implementation, plan=plan)
+    got = jax.jit(jax.vmap(lambda x: f({"x": x, "kernel": diffs[0]["kernel"]})))(x)
+    for i in range(3):
+        close(got[i], dense({"x": x[i], "kernel": diffs[0]["kernel"]}), "float32")
+
+
+def test_export(implementation, rng):
+    diff = problem(rng)
+    pruned = js.inspect(diff["kernel"], kind="conv")
+    f = jax.jit(lambda x: js.pruned_conv(x, pruned, implementation=implementation))
+    blob = jax.export.export(f, disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(diff["x"])
+    close(jax.export.deserialize(blob.serialize()).call(diff["x"]), dense(diff), "float32")
+
+
+@settings(max_examples=15)
+@given(
+    data=st.data(),
+    image=st.tuples(*(st.integers(0, n) for n in (2, 20, 70, 20))),
+    window=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    outputs=st.integers(0, 40),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.sampled_from(["SAME", "VALID", 2]),
+    layout=st.sampled_from(["NHWC", "NCHW"]),
+)
+def test_any_shape(implementation, data, image, window, outputs, strides, padding, layout):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**31)))
+    diff = problem(rng, image, window, outputs)
+    got = run(diff, implementation, strides=strides, padding=padding, layout=layout)
+    if 0 in image or 0 in got.shape or not outputs:
+        assert not np.asarray(got).any()
+    else:
+        close(got, dense(diff, strides, padding), "float32")
+
+
+def test_bad_input(rng):
+    diff = problem(rng)
+    pruned = js.inspect(diff["kernel"], kind="conv")
+    x = diff["x"]
+    cases = [
+        (ValueError, "channels", lambda: js.pruned_conv(x[..., :7], pruned)),
+        (ValueError, "channels", lambda: js.pruned_conv(x, pruned, layout="NCHW")),
+        (ValueError, "layout", lambda: js.pruned_conv(x, pruned, layout="CHWN")),
+        (ValueError, "strides", lambda: js.pruned_conv(x, pruned, strides=0)),
+        (ValueError, "padding", lambda: js.pruned_conv(x, pruned, padding="FULL")),
+        (TypeError, "dtype", lambda: js.pruned_conv(x.astype(np.int32), pruned)),
+        (ValueError, "axes", lambda: js.pruned_conv(x[0], pruned)),
+        (ValueError, "kind", lambda: js.pruned_matmul(x, pruned)),
+    ]
+    for error, words, call in cases:
+        with pytest.raises(error, match=words):
+            call()

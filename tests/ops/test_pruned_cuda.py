@@ -1,0 +1,163 @@
+"""The CUDA executors of frozen weights, each demanded by name, against float64 numpy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxsparse as js
+
+pytestmark = pytest.mark.gpu
+TOLERANCE = {"float32": 2e-6, "bfloat16": 1e-2, "float16": 2e-3}
+SHAPES = [(33, 64, 40), (64, 132, 70), (300, 128, 48), (100, 260, 31), (32, 8, 1)]
+
+
+def weight(rng, k, n, sparsity):
+    """A weight with an empty and a full output, where there are enough."""
+    w = rng.standard_normal((k, n)).astype(np.float32) / np.float32(max(1.0, k * (1 - sparsity)))
+    w = np.where(rng.random((k, n)) >= sparsity, w, 0)
+    if n > 3 and 0 < sparsity < 1:
+        w[:, 1], w[:, 2] = 0, 0.25
+    return w.astype(np.float32)
+
+
+def close(y, want, dtype):
+    y = np.asarray(y.astype(jnp.float32), np.float64)
+    np.testing.assert_array_less(abs(y - want), TOLERANCE[dtype] * (8 + abs(want)))
+
+
+def rounded(w, dtype):
+    """The weight in a dtype, and what it then is."""
+    cast = jnp.asarray(w, dtype)
+    return cast, np.asarray(cast.astype(jnp.float32), np.float64)
+
+
+def product(x, plan, executor, **options):
+    """With the weight as an operand; as a constant for generated code, which builds it in."""
+
+    def run(x):
+        with js.config(variant=executor):
+            return js.pruned_matmul(x, plan, implementation="cuda", **options)
+
+    return jax.jit(run)(x) if executor == "code" else run(x)
+
+
+@pytest.mark.parametrize("executor", ["rows", "code"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.95, 1.0])
+@pytest.mark.parametrize("size", SHAPES)
+def test_products(rng, executor, dtype, sparsity, size):
+    m, k, n = size
+    if executor == "code" and k % (4 if dtype == "float32" else 8):
+        pytest.skip("rows are not whole 16-byte pieces")
+    w, kept = rounded(weight(rng, k, n, sparsity), dtype)
+    x = jnp.asarray(rng.standard_normal((m, k)), dtype)
+    want = np.asarray(x.astype(jnp.float32), np.float64) @ kept
+    close(product(x, js.inspect(w), executor), want, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("m", [1, 7, 16, 33, 64])
+@pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize(("k", "n"), [(64, 16), (520, 130), (2048, 300)])
+def test_bitmap(rng, dtype, m, sparsity, k, n):
+    w, kept = rounded(weight(rng, k, n, sparsity), dtype)
+    x = jnp.asarray(rng.standard_normal((m, k)), dtype)
+    want = np.asarray(x.astype(jnp.float32), np.float64) @ kept
+    close(product(x, js.inspect(w), "bitmap"), want, dtype)
+
+
+@pytest.mark.parametrize("executor", ["rows", "code"])
+@pytest.mark.parametrize("activation", [None, "relu", "relu6", "silu", "gelu"])
+def test_bias_and_activation(rng, executor, activation):
+    w = weight(rng, 64, 40, 0.8)
+    x = jnp.asarray(rng.standard_normal((70, 64)), jnp.float32)
+    bias = jnp.asarray(rng.standard_normal(40), jnp.float32)
+    plan = js.inspect(w)
+    y = product(x, plan, executor, bias=bias, activation=activation)
+    want = js.pruned_matmul(
+        x, plan, bias=bias, activation=activation, precision="highest", implementation="reference"
+    )
+    np.testing.assert_allclose(y, want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "strides", "padding", "dilation"),
+    [
+        ((2, 9, 11, 5), (3, 3), (1, 1), "SAME", (1, 1)),
+        ((1, 14, 14, 16), (3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1)),
+        ((3, 8, 7, 6), (5, 3), (1, 2), "VALID", (1, 1)),
+        ((1, 12, 12, 8), (3, 3), (1, 1), "SAME", (2, 2)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_convolutions(rng, size, window, strides, padding, dilation, dtype):
+    shape = (*window, size[3], 13)
+    kernel = np.where(rng.random(shape) < 0.2, rng.standard_normal(shape), 0).astype(np.float32)
+    x = jnp.asarray(rng.standard_normal(size), dtype)
+    cast, kept = rounded(kernel, dtype)
+    plan, exact = (js.inspect(w, kind="conv") for w in (cast, kept.astype(np.float32)))
+    options = {"strides": strides, "padding": padding, "dilation": dilation}
+    with js.config(variant="rows"):
+        y = js.pruned_conv(x, plan, implementation="cuda", **options)
+    want = js.pruned_conv(
+        x.astype(jnp.float32), exact, implementation="reference", precision="highest", **options
+    )
+    close(y, np.asarray(want, np.float64), dtype)
+
+
+@pytest.mark.parametrize("executor", ["rows", "code"])
+def test_under_jit_again_and_again(rng, executor):
+    w = weight(rng, 128, 96, 0.9)
+    plan = js.inspect(w)
+    run = jax.jit(lambda x: product(x, plan, executor))
+    for _ in range(5):
+        x = rng.standard_normal((200, 128)).astype(np.float32)
+        close(run(x), x.astype(np.float64) @ w.astype(np.float64), "float32")
+
+
+def test_values_as_an_operand(rng):
+    w = weight(rng, 64, 48, 0.7)
+    plan = js.inspect(w)
+    x = rng.standard_normal((40, 64)).astype(np.float32)
+    run = jax.jit(lambda x, plan: product(x, plan, "rows"))
+    for scale in (1.0, -3.0):
+        changed = jax.tree.map(lambda v, s=scale: v * np.float32(s), plan)
+        close(run(x, changed), scale * (x.astype(np.float64) @ w), "float32")
+
+
+@pytest.mark.parametrize("executor", ["rows"])
+def test_a_nan_reaches_only_what_keeps_a_weight_for_it(rng, executor):
+    w = weight(rng, 64, 48, 0.8)
+    x = rng.standard_normal((40, 64)).astype(np.float32)
+    x[3, 5] = np.nan
+    y = np.asarray(product(jnp.asarray(x), js.inspect(w), executor))
+    want = np.zeros((40, 48), bool)
+    want[3] = w[5] != 0
+    np.testing.assert_array_equal(np.isnan(y), want)
+
+
+def test_why_an_executor_cannot_run(rng):
+    plan = js.inspect(weight(rng, 66, 8, 0.5))
+    with pytest.raises(ValueError, match="multiple of 4"):
+        product(jnp.zeros((64, 66)), plan, "code")
+    with pytest.raises(ValueError, match="16-bit"):
+        product(jnp.zeros((8, 66)), plan, "bitmap")
+    plan = js.inspect(weight(rng, 64, 8, 0.5))
+    with pytest.raises(ValueError, match="there are 31"):
+        product(jnp.zeros((31, 64)), plan, "code")
+    with js.config(variant="code"), pytest.raises(ValueError, match="are an operand"):
+        js.pruned_matmul(jnp.zeros((64, 64)), plan, implementation="cuda")
+
+
+def test_dense_comes_first_where_nothing_won(rng):
+    """By default `code` runs for wide float32 calls at "highest", and dense for every other."""
+    plan = js.inspect(weight(rng, 256, 128, 0.95))
+    for rows, precision, name in [
+        (2048, "highest", "code"),
+        (2048, None, "dense"),
+        (64, "highest", "dense"),
+    ]:
+        x = jnp.asarray(rng.standard_normal((rows, 256)), jnp.float32)
+        text = str(js.explain(lambda x, p=precision: js.pruned_matmul(x, plan, precision=p), x))
+        assert f"ran {name}: " in text

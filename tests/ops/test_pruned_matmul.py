@@ -1,0 +1,311 @@
+"""pruned_matmul against float64 numpy: shapes, dtypes, gradients, transforms, the weight as a
+constant and as an operand.
+"""
+
+import contextlib
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
+from ops.op_suite import cast, close, rounded
+
+import jaxsparse as js
+from jaxsparse.ops import pruned_matmul_run
+from jaxsparse.ops.pruned_matmul import prepare
+
+ACTIVATIONS = {
+    None: lambda y: y,
+    "relu": lambda y: np.maximum(y, 0),
+    "relu6": lambda y: np.clip(y, 0, 6),
+    "silu": lambda y: y / (1 + np.exp(-y)),
+    "gelu": lambda y: 0.5 * y * (1 + np.tanh((2 / np.pi) ** 0.5 * (y + 0.044715 * y**3))),
+}
+
+
+def problem(rng, size=(33, 50, 70), sparsity=0.8):
+    m, k, n = size
+    w = rng.standard_normal((k, n), np.float32) / np.float32(max(k * (1 - sparsity), 1) ** 0.5)
+    w = np.where(js.prune.magnitude(w, sparsity), w, 0)
+    return {
+        "x": rng.standard_normal((m, k), np.float32),
+        "w": w.astype(np.float32),
+        "bias": rng.standard_normal(n, np.float32),
+    }
+
+
+def forced(implementation):
+    """The sparse executor, whatever the estimate says."""
+    sparse = {"cpu": "strips", "cuda": "rows"}.get(implementation)
+    return js.config(variant=sparse) if sparse else contextlib.nullcontext()
+
+
+def run(diff, implementation, plan=None, **options):
+    plan = plan or js.inspect(np.asarray(diff["w"]))
+    pruned = plan.from_dense(diff["w"])
+    with forced(implementation):
+        return js.pruned_matmul(
+            diff["x"], pruned, bias=diff["bias"], implementation=implementation, **options
+        )
+
+
+def oracle(diff, activation=None):
+    x, w, bias = (np.asarray(diff[k], np.float64) for k in ("x", "w", "bias"))
+    return ACTIVATIONS[activation](x @ w + bias)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.95, 1.0])
+def test_values(implementation, rng, dtype, sparsity):
+    diff = problem(rng, sparsity=sparsity)
+    got = run({**cast(diff, dtype), "bias": diff["bias"]}, implementation)
+    assert got.dtype == dtype
+    want = {**rounded(diff, dtype), "bias": diff["bias"]}
+    close(got, oracle(want), dtype)
+
+
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+def test_activations(implementation, rng, activation):
+    diff = problem(rng)
+    got = run(cast(diff, "float32"), implementation, activation=activation)
+    close(got, oracle(diff, activation), "float32")
+
+
+def test_wide_result(implementation, rng):
+    diff = {**cast(problem(rng), "bfloat16"), "bias": np.zeros(70, np.float32)}
+    got = run(diff, implementation, preferred_element_type=jnp.float32)
+    assert got.dtype == jnp.float32
+    close(got, oracle(diff), "float32")
+
+
+@pytest.mark.parametrize("size", [(1, 300, 40), (2, 1, 1), (17, 2500, 33), (500, 30, 5), (0, 4, 4)])
+def test_shapes(implementation, rng, size):
+    diff = problem(rng, size, 0.9)
+    close(run(cast(diff, "float32"), implementation), oracle(diff), "float32")
+
+
+def test_leading_axes(implementation, rng):
+    diff = problem(rng, (24, 50, 70))
+    got = run({**diff, "x": diff["x"].reshape(2, 3, 4, 50)}, implementation)
+    close(got, oracle(diff).reshape(2, 3, 4, 70), "float32")
+    close(run({**diff, "x": diff["x"][0]}, implementation), oracle(diff)[0], "float32")
+
+
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_grad(implementation, rng, dtype, activation):
+    diff = problem(rng)
+    plan = js.inspect(diff["w"])
+    weight = rng.standard_normal((33, 70), np.float32)
+    diff = {**cast(diff, dtype), "bias": jnp.asarray(diff["bias"])}
+    act = {"relu6": jax.nn.relu6, "silu": jax.nn.silu, "gelu": jax.nn.gelu, "relu": jax.nn.relu}
+
+    def ours(d):
+        y = run(d, implementation, plan, activation=activation)
+        return jnp.sum(y.astype(jnp.float32) * weight)
+
+    def dense(d):
+        w = jnp.where(np.asarray(plan.to_dense()) != 0, d["w"], 0)
+        y = act.get(activation, lambda v: v)(d["x"] @ w + d["bias"])
+        return jnp.sum(y * weight)
+
+    got = jax.grad(ours)(diff)
+    with jax.default_matmul_precision("highest"):
+        want = jax.grad(dense)({k: v.astype(jnp.float32) for k, v in diff.items()})
+    for name in diff:
+        close(got[name], want[name], dtype, scale=4.0)
+
+
+def test_second_derivative(implementation, rng):
+    diff = cast(problem(rng, (9, 20, 30)), "float32")
+    plan = js.inspect(np.asarray(diff["w"]))
+
+    def norm(function, d):
+        gradient = jax.grad(lambda d: jnp.sum(jnp.sin(function(d))))(d)
+        return sum(jnp.sum(g**2) for g in gradient.values()) * 1e-2
+
+    def dense(d):
+        return d["x"] @ jnp.where(np.asarray(plan.to_dense()) != 0, d["w"], 0) + d["bias"]
+
+    got = jax.grad(lambda d: norm(lambda d: run(d, implementation, plan), d))(diff)
+    with jax.default_matmul_precision("highest"):
+        want = jax.grad(lambda d: norm(dense, d))(diff)
+    for name in diff:
+        close(got[name], want[name], "float32", scale=20.0)
+
+
+def test_constant_and_operand(implementation, rng):
+    """One compile serves every set of values; a closed-over weight gives the same result."""
+    diff = problem(rng)
+    plan, traces = js.inspect(diff["w"]), []
+
+    @jax.jit
+    def f(x, pruned):
+        traces.append(1)
+        with forced(implementation):
+            return js.pruned_matmul(x, pruned, implementation=implementation)
+
+    for scale in (1.0, -2.0):
+        pruned = plan.with_values(plan.values * scale)
+        want = scale * (diff["x"].astype(np.float64) @ diff["w"])
+        close(f(diff["x"], pruned), want, "float32")
+        with forced(implementation):
+            constant = jax.jit(
+                lambda x, p=pruned: js.pruned_matmul(x, p, implementation=implementation)
+            )
+            close(constant(diff["x"]), want, "float32")
+            got = jax.jit(jax.grad(lambda x, c=constant: jnp.sum(c(x) ** 2)))(diff["x"])
+        close(got, 2 * want @ (scale * diff["w"].T), "float32", scale=4.0)
+    assert len(traces) == 1
+
+
+def test_a_step_of_fine_tuning_keeps_the_pattern(implementation, rng):
+    diff = problem(rng)
+    pruned = js.inspect(diff["w"])
+
+    def loss(p):
+        with forced(implementation):
+            return jnp.mean(js.pruned_matmul(diff["x"], p, implementation=implementation) ** 2)
+
+    gradient = jax.jit(jax.grad(loss))(pruned)
+    assert gradient.plan == pruned.plan
+    stepped = jax.tree.map(lambda v, g: v - 0.1 * g, pruned, gradient)
+    assert loss(stepped) < loss(pruned)
+    assert ((np.asarray(stepped.to_dense()) != 0) <= (diff["w"] != 0)).all()
+
+
+@pytest.mark.parametrize("moving", [{"x"}, {"w"}, {"bias"}, {"x", "w", "bias"}])
+def test_vmap(implementation, rng, moving):
+    diffs = [cast(problem(rng, (9, 20, 30)), "float32") for _ in range(3)]
+    plan = js.inspect(np.asarray(diffs[0]["w"]))
+    for d in diffs:
+        d["w"] = jnp.where(np.asarray(plan.to_dense()) != 0, rng.standard_normal((20, 30)), 0)
+        d["w"] = d["w"].astype(jnp.float32)
+    stacked = {
+        k: jnp.stack([d[k] for d in diffs]) if k in moving else diffs[0][k] for k in diffs[0]
+    }
+    axes = {k: 0 if k in moving else None for k in stacked}
+    f = functools.partial(run, implementation=implementation, plan=plan)
+    got = jax.jit(jax.vmap(f, in_axes=(axes,)))(stacked)
+    gradients = jax.jit(jax.vmap(jax.grad(lambda d: jnp.sum(jnp.sin(f(d)))), in_axes=(axes,)))(
+        stacked
+    )
+    for i, d in enumerate(diffs):
+        one = {k: d[k] if k in moving else diffs[0][k] for k in d}
+        close(got[i], oracle(one), "float32")
+        want = jax.grad(lambda d: jnp.sum(jnp.sin(f(d))))(one)
+        for name in want:
+            close(gradients[name][i], want[name], "float32", scale=2.0)
+
+
+def test_scan_remat_export(implementation, rng):
+    diff = cast(problem(rng, (9, 20, 20)), "float32")
+    plan = js.inspect(np.asarray(diff["w"]))
+    f = functools.partial(run, implementation=implementation, plan=plan)
+
+    def scanned(d):
+        step = jax.checkpoint(lambda x, _: (jnp.sin(f({**d, "x": x})), None))
+        return jnp.sum(jax.lax.scan(step, d["x"], None, length=3)[0])
+
+    def plain(d):
+        x = d["x"]
+        for _ in range(3):
+            x = jnp.sin(f({**d, "x": x}))
+        return jnp.sum(x)
+
+    got, want = jax.jit(jax.grad(scanned))(diff), jax.grad(plain)(diff)
+    for name in diff:
+        close(got[name], want[name], "float32", scale=2.0)
+    blob = jax.export.export(jax.jit(f), disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(diff)
+    close(jax.export.deserialize(blob.serialize()).call(diff), f(diff), "float32")
+
+
+@pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
+def test_shard_map(implementation, rng):
+    diff = cast(problem(rng, (32, 20, 30)), "float32")
+    plan = js.inspect(np.asarray(diff["w"]))
+    f = functools.partial(run, implementation=implementation, plan=plan)
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((4,), ("data",), devices=jax.devices()[:4], axis_types=auto)
+    specs = ({"x": P("data"), "w": P(), "bias": P()},)
+    sharded = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=specs, out_specs=P("data")))
+    close(sharded(diff), f(diff), "float32")
+    assert "all-gather" not in sharded.lower(diff).compile().as_text()
+    got = jax.jit(jax.grad(lambda d: jnp.sum(jnp.sin(sharded(d)))))(diff)
+    want = jax.grad(lambda d: jnp.sum(jnp.sin(f(d))))(diff)
+    for name in diff:
+        close(got[name], want[name], "float32", scale=2.0)
+
+
+def test_nan_reaches_only_its_row(implementation, rng):
+    diff = problem(rng)
+    diff["w"][:, 7] = 0
+    diff["x"][4, 3] = np.nan
+    got = np.asarray(run(diff, implementation))
+    assert np.isnan(got[4][diff["w"][3] != 0]).all()
+    rest = {**diff, "x": np.delete(diff["x"], 4, 0)}
+    close(np.delete(got, 4, 0), oracle(rest), "float32")
+
+
+def test_bitwise_repeat(implementation, rng):
+    diff = cast(problem(rng, (200, 300, 100), 0.9), "float32")
+    plan = js.inspect(np.asarray(diff["w"]))
+    f = jax.jit(jax.value_and_grad(lambda d: jnp.sum(run(d, implementation, plan) ** 2)))
+    first = jax.tree.map(np.asarray, f(diff))
+    for _ in range(4):
+        jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, np.asarray(b)), first, f(diff))
+
+
+@settings(max_examples=15)
+@given(
+    data=st.data(),
+    size=st.tuples(st.integers(0, 70), st.integers(0, 90), st.integers(0, 60)),
+    sparsity=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
+)
+def test_any_shape(implementation, data, size, sparsity):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**31)))
+    diff = problem(rng, size, sparsity)
+    close(run(cast(diff, "float32"), implementation), oracle(diff), "float32")
+
+
+def test_explain_names_the_executor(rng):
+    diff = problem(rng)
+    pruned = js.inspect(diff["w"])
+    with js.config(variant="dense"):
+        text = str(js.explain(lambda x: js.pruned_matmul(x, pruned), diff["x"]))
+    assert "ran dense: 700 of 3500" in text
+
+
+@pytest.mark.parametrize(("platform", "name"), [("cpu", "strips"), ("cuda", "code")])
+def test_a_demanded_executor_says_why_it_cannot_run(rng, monkeypatch, platform, name):
+    diff = problem(rng)
+    params, x = prepare(diff["x"], js.inspect(diff["w"]))
+    monkeypatch.setattr(pruned_matmul_run, "against", lambda *_: {name: "the moon is full"})
+    monkeypatch.setattr(pruned_matmul_run, "home_platform", lambda: platform)
+    with js.config(variant=name), pytest.raises(ValueError, match=f"{name}.*the moon is full"):
+        pruned_matmul_run.choose(params, platform, x)
+
+
+def test_bad_input(rng):
+    diff = problem(rng)
+    pruned = js.inspect(diff["w"])
+    cases = [
+        (TypeError, "PrunedWeight", lambda: js.pruned_matmul(diff["x"], diff["w"])),
+        (ValueError, "needs", lambda: js.pruned_matmul(diff["x"][:, :9], pruned)),
+        (TypeError, "dtype", lambda: js.pruned_matmul(diff["x"].astype(np.float16), pruned)),
+        (ValueError, "bias", lambda: js.pruned_matmul(diff["x"], pruned, bias=np.zeros(3, "f4"))),
+        (ValueError, "activation", lambda: js.pruned_matmul(diff["x"], pruned, activation="tan")),
+        (ValueError, "kind", lambda: js.pruned_conv(np.zeros((1, 4, 4, 50), "f4"), pruned)),
+        (
+            ValueError,
+            "implementation",
+            lambda: js.pruned_matmul(diff["x"], pruned, implementation="tpu"),
+        ),
+    ]
+    for error, words, call in cases:
+        with pytest.raises(error, match=words):
+            call()

@@ -1,0 +1,133 @@
+"""Plans on disk: there and back, and every way in which a file may be broken."""
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxsparse as js
+from jaxsparse.pruned import files
+from jaxsparse.pruned.weight import Tuned
+
+
+def example(rng, dtype="float32", kind="matmul"):
+    shape = (20, 33) if kind == "matmul" else (3, 3, 4, 12)
+    w = rng.standard_normal(shape).astype(np.float32)
+    w = np.where(js.prune.magnitude(w, 0.7), w, 0).astype(js.pruned.files.jnp.dtype(dtype))
+    return js.inspect(w, kind=kind, groups=1 if kind == "matmul" else 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("kind", ["matmul", "conv"])
+def test_there_and_back(rng, tmp_path, dtype, kind):
+    pruned = example(rng, dtype, kind)
+    pruned.save(tmp_path / "a.plan")
+    again = js.PrunedWeight.load(tmp_path / "a.plan")
+    assert again.plan == pruned.plan
+    assert again.values.dtype == dtype
+    np.testing.assert_array_equal(again.values, pruned.values)
+    assert [f.name for f in tmp_path.iterdir()] == ["a.plan"]
+
+
+def parts(rng, tmp_path):
+    example(rng).save(tmp_path / "a.plan")
+    data = (tmp_path / "a.plan").read_bytes()
+    at = len(files.MAGIC) + 4
+    length = int.from_bytes(data[at - 4 : at], "little")
+    return msgspec.json.decode(data[at : at + length]), data[at + length :]
+
+
+def joined(header, body):
+    text = msgspec.json.encode(header)
+    return files.MAGIC + len(text).to_bytes(4, "little") + text + body
+
+
+def with_digest(header, body):
+    return joined({**header, "sha256": files.hashlib.sha256(body).hexdigest()}, body)
+
+
+def test_every_truncation_is_refused(rng, tmp_path):
+    header, body = parts(rng, tmp_path)
+    data = joined(header, body)
+    assert files.decode(data).pattern.entries > 0
+    for length in [*range(0, len(data) - len(body) + 2, 7), len(data) - 1]:
+        with pytest.raises(ValueError, match=r"plan|truncated|header"):
+            files.decode(data[:length])
+    (tmp_path / "b.plan").write_bytes(data[:-1])
+    with pytest.raises(ValueError, match=r"b\.plan: truncated"):
+        js.PrunedWeight.load(tmp_path / "b.plan")
+
+
+@given(data=st.data())
+def test_every_altered_byte_is_refused_or_harmless(rng, tmp_path, data):
+    original = joined(*parts(rng, tmp_path))
+    at = data.draw(st.integers(0, len(original) - 1))
+    value = data.draw(st.integers(0, 255))
+    altered = original[:at] + bytes([value]) + original[at + 1 :]
+    try:
+        found = files.decode(altered)
+    except ValueError:
+        return
+    assert found.pattern.entries == example(rng).pattern.entries or altered == original
+
+
+HAND_MADE = {
+    "an unknown field": {"code": "import os"},
+    "another kind": {"kind": "exec"},
+    "a window of a product": {"window": [2, 2]},
+    "another dtype": {"dtype": "object"},
+    "too many outputs": {"n_out": 2**40},
+    "a negative size": {"entries": -5},
+    "too few inputs": {"n_in": 3},
+    "groups of a product": {"groups": 5},
+    "a string for a number": {"n_in": "20"},
+}
+
+
+@pytest.mark.parametrize("why", HAND_MADE)
+def test_hand_made_headers(rng, tmp_path, why):
+    header, body = parts(rng, tmp_path)
+    with pytest.raises(ValueError, match=r"."):
+        files.decode(with_digest({**header, **HAND_MADE[why]}, body))
+
+
+def test_hand_made_arrays(rng, tmp_path):
+    header, body = parts(rng, tmp_path)
+    indptr = 4 * (header["n_out"] + 1)
+    for at, what in ((indptr, b"\xff\xff\xff\x7f"), (8, b"\xff\xff\xff\x7f"), (0, b"\x01\0\0\0")):
+        with pytest.raises(ValueError, match="pattern"):
+            files.decode(with_digest(header, body[:at] + what + body[at + 4 :]))
+    with pytest.raises(ValueError, match="NaN"):
+        files.decode(with_digest(header, body[:-4] + np.float32(np.nan).tobytes()))
+    with pytest.raises(ValueError, match="digest"):
+        files.decode(joined(header, body[:-4] + np.float32(1).tobytes()))
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        (4, 49, 1, 0, 10**6, 1),
+        (0, 1, 1, 0, 1, 1),
+        (1, 49, 1, 0, 16, 1),
+        (1, 2),
+        (4, 64, 1, 0, -3, 1),
+    ],
+)
+def test_hand_made_tunables_are_checked_when_they_are_used(rng, candidate):
+    pruned = example(rng)
+    x = np.ones((49, 20), np.float32)
+    tuned = Tuned("cpu", (49, 20), "float32", None, False, "strips", candidate, 1.0)
+    plan = js.pruned.Plan(pruned.pattern, "matmul", (tuned,))
+    bad = js.PrunedWeight(pruned.values, plan)
+    with pytest.raises(ValueError, match="strips"):
+        js.pruned_matmul(x, bad, implementation="cpu")
+
+
+def test_a_choice_that_does_not_exist_here_is_not_taken(rng):
+    pruned = example(rng)
+    x = np.ones((49, 20), np.float32)
+    tuned = Tuned("cpu", (49, 20), "float32", None, False, "os.system", None, 1.0)
+    plan = js.pruned.Plan(pruned.pattern, "matmul", (tuned,))
+    got = js.pruned_matmul(x, js.PrunedWeight(pruned.values, plan), precision="highest")
+    np.testing.assert_allclose(got, x @ np.asarray(pruned.to_dense()), atol=1e-4)

@@ -1,0 +1,175 @@
+"""Inspection: what becomes of a weight, its statistics, buckets, bad weights, real patterns."""
+
+import os
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import jaxsparse as js
+from jaxsparse.pruned.buckets import UNIT, imbalance, share_out
+from jaxsparse.pruned.pattern import Pattern
+
+
+def pruned_weight(rng, shape=(50, 70), sparsity=0.8):
+    w = rng.standard_normal(shape).astype(np.float32)
+    return np.where(js.prune.magnitude(w, sparsity), w, 0).astype(np.float32)
+
+
+@pytest.mark.parametrize("shape", [(50, 70), (1, 1), (0, 5), (5, 0), (7, 1)])
+@pytest.mark.parametrize("sparsity", [0.0, 0.8, 1.0])
+def test_there_and_back(rng, shape, sparsity):
+    w = pruned_weight(rng, shape, sparsity)
+    for given in (w, jnp.asarray(w), sp.csr_matrix(w), sp.coo_matrix(w), w.astype(np.float64)):
+        pruned = js.inspect(given)
+        np.testing.assert_array_equal(pruned.to_dense(), w)
+        assert pruned.shape == shape
+    assert js.inspect(w).plan == js.inspect(w).plan
+    assert hash(js.inspect(w).plan) == hash(js.inspect(w).plan)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_conv_there_and_back(rng, groups):
+    w = pruned_weight(rng, (3, 2, 8, 12))
+    pruned = js.inspect(w, kind="conv", groups=groups)
+    np.testing.assert_array_equal(pruned.to_dense(), w)
+    assert pruned.pattern.channels == 8 * groups
+    assert abs(pruned.sparsity - (w == 0).mean()) < 1e-12
+    back, order = pruned.pattern.transposed
+    again, _ = back.transposed
+    assert again == pruned.pattern
+    assert sorted(order) == list(range(pruned.pattern.entries))
+
+
+def test_mask_keeps_zeros(rng):
+    w = pruned_weight(rng)
+    mask = rng.random(w.shape) < 0.3
+    pruned = js.inspect(w, mask=mask)
+    assert pruned.pattern.entries == mask.sum()
+    np.testing.assert_array_equal(pruned.to_dense(), np.where(mask, w, 0))
+
+
+def test_a_pytree_with_one_leaf(rng):
+    pruned = js.inspect(pruned_weight(rng))
+    assert len(jax.tree.leaves(pruned)) == 1
+    doubled = jax.tree.map(lambda v: 2 * v, pruned)
+    assert doubled.plan == pruned.plan
+    np.testing.assert_array_equal(doubled.to_dense(), 2 * pruned.to_dense())
+    assert "80.0 % pruned" in repr(pruned)
+    with pytest.raises(ValueError, match="keeps"):
+        pruned.with_values(jnp.zeros(3))
+    with pytest.raises(ValueError, match="plan is of"):
+        pruned.from_dense(jnp.zeros((3, 3)))
+
+
+def test_gradient_of_a_dense_kernel_is_zero_where_it_is_pruned(rng):
+    w = pruned_weight(rng)
+    pruned = js.inspect(w)
+    got = jax.grad(lambda w: jnp.sum(pruned.from_dense(w).values ** 2))(jnp.asarray(w))
+    np.testing.assert_allclose(got, 2 * w, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_not_finite(rng, bad):
+    w = pruned_weight(rng)
+    w[3, 4] = bad
+    for given in (w, sp.csr_matrix(w), w.astype(jnp.bfloat16)):
+        with pytest.raises(ValueError, match="NaN or Inf"):
+            js.inspect(given)
+    if np.isnan(bad):
+        with pytest.raises(ValueError, match="NaN"):
+            js.prune.magnitude(w, 0.5)
+
+
+def test_bad_weights(rng):
+    w = pruned_weight(rng)
+    broken = sp.csr_matrix(w)
+    broken.indices[0] = 1000
+    cases = [
+        (TypeError, "axes", lambda: js.inspect(w[0])),
+        (TypeError, "axes", lambda: js.inspect(w, kind="conv")),
+        (TypeError, "dtype", lambda: js.inspect(w.astype(np.int32))),
+        (ValueError, "kind", lambda: js.inspect(w, kind="dense")),
+        (ValueError, "mask", lambda: js.inspect(w, mask=np.ones((3, 3), bool))),
+        (
+            ValueError,
+            "groups",
+            lambda: js.inspect(np.ones((1, 1, 2, 5), "f4"), kind="conv", groups=2),
+        ),
+        (ValueError, "sparsity", lambda: js.prune.magnitude(w, 1.5)),
+        (ValueError, "granularity", lambda: js.prune.magnitude(w, 0.5, (0, 1))),
+        (ValueError, "ascend", lambda: Pattern(5, 1, [0, 2], [3, 1])),
+        (ValueError, "out of range", lambda: Pattern(5, 1, [0, 1], [5])),
+        (ValueError, "indptr", lambda: Pattern(5, 2, [0, 2, 1], [1])),
+        (ValueError, "window", lambda: Pattern(5, 1, [0, 0], [], (2, 2))),
+    ]
+    for error, words, call in cases:
+        with pytest.raises(error, match=words):
+            call()
+
+
+@pytest.mark.parametrize("granularity", [(1, 1), (1, 8), (8, 1), (3, 7)])
+def test_magnitude(rng, granularity):
+    w = rng.standard_normal((24, 56)).astype(np.float32)
+    kept = js.prune.magnitude(w, 0.75, granularity)
+    rows, columns = granularity
+    blocks = kept[::rows, ::columns]
+    np.testing.assert_array_equal(kept, np.kron(blocks, np.ones(granularity, bool))[:24, :56])
+    assert blocks.sum() == blocks.size - round(0.75 * blocks.size)
+    kernel = rng.standard_normal((3, 3, 8, 16))
+    assert js.prune.magnitude(kernel, 0.9).shape == kernel.shape
+    if granularity == (1, 1):
+        assert np.abs(w[kept]).min() >= np.abs(w[~kept]).max()
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7])
+def test_buckets(rng, parts):
+    lengths = rng.integers(0, 100, 203) * (rng.random(203) < 0.8)
+    order, starts = share_out(lengths, parts)
+    assert sorted(order) == list(range(203))
+    part_of_unit = {}
+    for p in range(parts):
+        rows = order[starts[p] : starts[p + 1]]
+        assert (np.diff(lengths[rows]) <= 0).all()
+        for row in rows:
+            assert part_of_unit.setdefault(row // UNIT, p) == p
+    assert imbalance(rng.integers(1, 50, 2000), 8) < 1.05
+
+
+def test_statistics():
+    w = np.zeros((16, 24), np.float32)
+    w[0, :8] = 1.0
+    w[3, 5] = 2.0
+    found = js.pruned.statistics(js.inspect(w))
+    assert (found.kept, found.shortest, found.longest, found.empty_rows) == (9, 0, 2, 16)
+    assert found.vector_fill == 9 / 16
+    assert found.used_columns == 2 / 16
+    assert "9 kept" in str(found)
+    assert js.pruned.statistics(js.inspect(np.zeros((3, 0), np.float32))).kept == 0
+
+
+def test_inspection_takes_less_than_a_second(rng):
+    w = pruned_weight(rng, (2048, 512), 0.9)
+    start = time.perf_counter()
+    pruned = js.inspect(w)
+    js.pruned.statistics(pruned)
+    assert time.perf_counter() - start < 1.0
+
+
+@pytest.mark.skipif("JAXSPARSE_DATA" not in os.environ, reason="needs JAXSPARSE_DATA")
+def test_real_patterns(rng):
+    file = Path(os.environ["JAXSPARSE_DATA"], "dlmc", "rn50_magnitude_0.9.npz")
+    data = np.load(file)
+    for name in ("bottleneck_1_block_group3_1_1", "bottleneck_2_block_group1_1_1", "final_dense"):
+        shape = tuple(data[f"{name}/shape"])
+        indices = data[f"{name}/indices"].astype(np.int32)
+        csr = sp.csr_matrix((np.ones(len(indices), "f4"), indices, data[f"{name}/indptr"]), shape)
+        csr.data[:] = rng.standard_normal(len(indices))
+        pruned = js.inspect(csr.T)
+        x = rng.standard_normal((49, shape[1])).astype(np.float32)
+        got = js.pruned_matmul(x, pruned)
+        np.testing.assert_allclose(got, x @ csr.T.toarray(), atol=2e-3)

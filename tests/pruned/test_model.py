@@ -1,0 +1,184 @@
+"""Whole models: prune_model, its directory, tuning, and flax's own layers with injected plans."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import jaxsparse as js
+
+
+class Small(linen.Module):
+    dense: dict | None = None
+
+    @linen.compact
+    def __call__(self, x):
+        use = self.dense or {}
+        conv = {k: v for k, v in use.items() if k.startswith("conv")}
+        x = linen.relu(
+            linen.Conv(
+                32, (3, 3), name="conv", precision="highest", conv_general_dilated=conv.get("conv")
+            )(x)
+        )
+        head = linen.Dense(40, name="head", precision="highest", dot_general=use.get("head"))
+        return head(x.mean((1, 2)))
+
+
+@pytest.fixture
+def trained(rng):
+    x = jnp.asarray(rng.standard_normal((2, 9, 11, 16), np.float32))
+    return Small(), Small().init(jax.random.key(1), x), x
+
+
+def test_prune_model_says_why(trained):
+    _, params, _ = trained
+    model = js.prune_model(params, 0.8, smallest=1)
+    assert set(model.plans) == {"params/conv/kernel", "params/head/kernel"}
+    text = str(model)
+    assert "80.0 % pruned" in text
+    assert "not a kernel" in text
+    some = js.prune_model(params, {"params/head/kernel": 0.5}, smallest=1)
+    assert set(some.plans) == {"params/head/kernel"}
+    assert "no sparsity is named" in str(some)
+    assert "fewer than" in str(js.prune_model(params, 0.5, smallest=10**6))
+    by_rule = js.prune_model(params, lambda path, w: 0.5 if w.ndim == 4 else 0.9, smallest=1)
+    assert round(by_rule["params/conv/kernel"].sparsity, 2) == 0.5
+    with pytest.raises(ValueError, match="params/conv/kernel: sparsity"):
+        js.prune_model(params, 2.0, smallest=1)
+
+
+def test_flax_layers_with_injected_plans(trained):
+    """The whole network sparse equals the masked network dense, values from the plan or kernel."""
+    _, params, x = trained
+    model = js.prune_model(params, 0.8, smallest=1)
+    want = Small().apply(model.masked(params), x)
+    for from_kernel in (False, True):
+        layers = {
+            "conv": js.nn.pruned_conv_general_dilated(
+                model["params/conv/kernel"], from_kernel=from_kernel
+            ),
+            "head": js.nn.pruned_dot_general(model["params/head/kernel"], from_kernel=from_kernel),
+        }
+        sparse = Small(dense=layers)
+        np.testing.assert_allclose(jax.jit(sparse.apply)(params, x), want, atol=2e-5)
+    gradient = jax.grad(lambda p: jnp.sum(sparse.apply(p, x) ** 2))(params)
+    want = jax.grad(lambda p: jnp.sum(Small().apply(model.masked(p), x) ** 2))(params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), gradient, want)
+
+
+def test_nnx_layers(rng):
+    x = jnp.asarray(rng.standard_normal((2, 9, 11, 16), np.float32))
+    exact = {"precision": "highest"}  # a GPU's default is TF32
+    conv = nnx.Conv(16, 24, (3, 3), strides=2, **exact, rngs=nnx.Rngs(0))
+    model = js.prune_model(nnx.state(conv), 0.7, smallest=1)
+    plan = next(iter(model.plans.values()))
+    conv.kernel[...] = plan.to_dense()
+    want = conv(x)
+    conv.conv_general_dilated = js.nn.pruned_conv_general_dilated(plan)
+    np.testing.assert_allclose(conv(x), want, atol=2e-5)
+    layer = js.nn.nnx.PrunedConv(16, 24, (3, 3), 2, pruned=plan, **exact, rngs=nnx.Rngs(1))
+    nnx.update(layer, nnx.state(conv))
+    np.testing.assert_allclose(layer(x), want, atol=2e-5)
+    np.testing.assert_allclose(nnx.jit(lambda m, x: m(x))(layer, x), want, atol=2e-5)
+    linear = nnx.Linear(16, 24, **exact, rngs=nnx.Rngs(0))
+    plan = js.inspect(np.where(js.prune.magnitude(linear.kernel[...], 0.8), linear.kernel[...], 0))
+    linear.kernel[...] = plan.to_dense()
+    options = {"activation": "relu", **exact}
+    layer = js.nn.nnx.PrunedDense(16, 24, pruned=plan, **options, rngs=nnx.Rngs(1))
+    nnx.update(layer, nnx.state(linear))
+    np.testing.assert_allclose(layer(x), jax.nn.relu(linear(x)), atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [None, jnp.bfloat16])
+def test_linen_layers_load_flax_checkpoints(rng, dtype):
+    x = jnp.asarray(rng.standard_normal((2, 9, 11, 16), np.float32))
+    exact = {"dtype": dtype, "precision": "highest"}  # a GPU's default is TF32
+    options = {"strides": 2, "kernel_dilation": 2, **exact}
+    plain = linen.Conv(24, (3, 3), **options)
+    params = plain.init(jax.random.key(0), x)
+    plan = js.prune_model(params, 0.7, smallest=1)
+    layer = js.nn.linen.PrunedConv(24, (3, 3), pruned=plan["params/kernel"], **options)
+    tolerance = 2e-5 if dtype is None else 5e-2
+    assert jax.tree.map(jnp.shape, layer.init(jax.random.key(0), x)) == jax.tree.map(
+        jnp.shape, params
+    )
+    got, want = layer.apply(params, x), plain.apply(plan.masked(params), x)
+    assert got.dtype == want.dtype
+    np.testing.assert_allclose(got.astype("f4"), want.astype("f4"), atol=tolerance)
+    dense = linen.Dense(24, **exact)
+    params = dense.init(jax.random.key(0), x)
+    plan = js.prune_model(params, 0.7, smallest=1)
+    layer = js.nn.linen.PrunedDense(24, pruned=plan["params/kernel"], **exact)
+    got, want = layer.apply(params, x), dense.apply(plan.masked(params), x)
+    np.testing.assert_allclose(got.astype("f4"), want.astype("f4"), atol=tolerance)
+
+
+def test_layers_refuse(rng):
+    plan = js.inspect(np.eye(8, 24, dtype=np.float32))
+    conv = js.inspect(np.ones((3, 3, 8, 24), np.float32), kind="conv")
+    layers = js.nn.linen
+    cases = [
+        (TypeError, "PrunedWeight", lambda: layers.PrunedDense(24)),
+        (ValueError, "features", lambda: layers.PrunedDense(25, pruned=plan)),
+        (ValueError, "activation", lambda: layers.PrunedDense(24, pruned=plan, activation="x")),
+        (ValueError, "kind", lambda: layers.PrunedConv(24, (3, 3), pruned=plan)),
+        (ValueError, "kernel_size", lambda: layers.PrunedConv(24, (5, 3), pruned=conv)),
+        (ValueError, "mask", lambda: layers.PrunedConv(24, (3, 3), pruned=conv, mask=jnp.ones(3))),
+        (
+            ValueError,
+            "feature_group_count",
+            lambda: layers.PrunedConv(24, (3, 3), pruned=conv, feature_group_count=2),
+        ),
+        (
+            ValueError,
+            "in_features",
+            lambda: js.nn.nnx.PrunedDense(9, 24, pruned=plan, rngs=nnx.Rngs(0)),
+        ),
+        (
+            ValueError,
+            "shape",
+            lambda: nnx.Linear(9, 24, dot_general=js.nn.pruned_dot_general(plan), rngs=nnx.Rngs(0))(
+                jnp.ones((2, 9))
+            ),
+        ),
+    ]
+    for error, words, call in cases:
+        with pytest.raises(error, match=words):
+            call()
+
+
+def test_a_saved_directory_loads_back(trained, tmp_path):
+    _, params, _ = trained
+    model = js.prune_model(params, 0.8, smallest=1)
+    model.save(tmp_path / "plans")
+    again = js.pruned.PrunedModel.load(tmp_path / "plans")
+    assert str(again) == str(model)
+    for name, plan in model.plans.items():
+        assert again[name].plan == plan.plan
+        np.testing.assert_array_equal(again[name].values, plan.values)
+    (tmp_path / "plans" / "1.plan").unlink()
+    with pytest.raises(ValueError, match=r"1\.plan"):
+        js.pruned.PrunedModel.load(tmp_path / "plans")
+    (tmp_path / "plans" / "plans.json").write_text('{"paths": ["../../etc/passwd"]}')
+    with pytest.raises(ValueError, match="index"):
+        js.pruned.PrunedModel.load(tmp_path / "plans")
+
+
+def test_tuning_keeps_what_it_measured(rng, tmp_path):
+    w = rng.standard_normal((3, 3, 16, 24)).astype(np.float32)
+    plan = js.inspect(np.where(js.prune.magnitude(w, 0.9), w, 0), kind="conv")
+    x = jnp.asarray(rng.standard_normal((1, 10, 10, 16), np.float32))
+    call = {"strides": 2, "precision": "highest"}
+    measuring = {"seconds": 20, "folder": tmp_path, "progress": False}
+    tuned = js.pruned.tune(plan, x, **measuring, **call)
+    assert len(tuned.plan.tuned) == 1
+    again = js.pruned.tune(tuned, x, **measuring, **call)
+    assert again.plan == tuned.plan
+    np.testing.assert_allclose(
+        js.pruned_conv(x, tuned, **call), js.pruned_conv(x, plan, **call), atol=1e-5
+    )
+    explained = str(js.explain(lambda x: js.pruned_conv(x, tuned, **call), x))
+    assert "measured for this plan" in explained
+    tuned.save(tmp_path / "a.plan")
+    assert js.PrunedWeight.load(tmp_path / "a.plan").plan == tuned.plan
