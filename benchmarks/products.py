@@ -1,82 +1,50 @@
-"""What the benchmarks of matrix products share: sides of one comparison, and their table."""
+"""What the benchmarks of matrix products share: measure cases in every dtype, print, and write the
+tables of benchmarks/results/.
+"""
 
-import dataclasses
-from collections.abc import Callable, Sequence
+import argparse
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
+from rich.console import Console
 
-from jaxsparse.bench.provenance import provenance
-from jaxsparse.bench.timing import Samples, interleave
+from jaxsparse.bench.product_command import default_tag, make_plan, run
+from jaxsparse.bench.product_rows import show_products
+from jaxsparse.bench.products import Comparison, ProductPlan
+from jaxsparse.testing.product_cases import find
 
-TOLERANCE = 2e-5  # float32: largest error over the largest value
-
-
-class JitSide:
-    """One way of computing `function(*inputs)`, jitted; a call on each set of distinct inputs."""
-
-    calls = 1
-
-    def __init__(
-        self,
-        name: str,
-        function: Callable[..., jax.Array],
-        inputs: Sequence[tuple[Any, ...]],
-        wants: Sequence[np.ndarray],
-    ):
-        self.name, self.sets = name, len(inputs)
-        self._function, self._inputs, self._wants = jax.jit(function), inputs, wants
-        self._out: dict[int, jax.Array] = {}
-
-    def enqueue(self, which: int) -> None:
-        """Start the call on set `which`."""
-        self._out[which] = self._function(*self._inputs[which])
-
-    def wait(self) -> None:
-        """Wait for everything that was started."""
-        jax.block_until_ready(list(self._out.values()))
-
-    def error(self, which: int) -> float:
-        """Largest error of the last call on set `which` over the largest value; inf for NaN."""
-        got, want = np.asarray(self._out.pop(which), np.float64), self._wants[which]
-        error = np.abs(got - want).max(initial=0.0) / max(1.0, np.abs(want).max(initial=0.0))
-        return float(error) if np.isfinite(error) else float("inf")
+DTYPES = {"cpu": ["float32"], "gpu": ["bfloat16", "float32"]}
+Maker = Callable[[Any, str, ProductPlan], Iterator[Comparison]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One comparison: the sides' samples by name, and the side that the others are measured
-    against.
+def main(op: str, doc: str, table: Any, make: Maker, calls: int = 10) -> int:
+    """The command line of benchmarks/<op>.py; 1 when an output was wrong.
+
+    Args:
+        op: names the files.
+        doc: of the benchmark.
+        table: name -> case.
+        make: (case, dtype, plan) -> comparisons.
+        calls: of a chain.
     """
-
-    case: str
-    against: str
-    samples: dict[str, Samples]
-
-    def cells(self, side: str) -> list[str]:
-        """Median in ms with its quartiles, and the speed-up."""
-        s, base = self.samples[side], self.samples[self.against].wall_median
-        if s.failure or s.error > TOLERANCE:
-            return [self.case, side, s.failure or f"WRONG (error {s.error:.1e})", ""]
-        low, high = (1e3 * q for q in s.wall_quartiles)
-        time = f"{1e3 * s.wall_median:.2f} ({low:.2f}-{high:.2f})"
-        return [self.case, side, time, f"{base / s.wall_median:.2f}x"]
-
-
-def compare(case: str, sides: Sequence[JitSide], samples: int) -> Row:
-    """Time the sides interleaved; the first is what the others are measured against."""
-    return Row(case, sides[0].name, interleave(sides, samples=samples))
-
-
-def report(title: str, rows: Sequence[Row], command: str, out: Path | None) -> int:
-    """Print the table, write it to `out`; 1 when an output was wrong."""
-    lines = [f"# {title}", "", *provenance(command).lines(), ""]
-    lines += ["| case | side | ms (quartiles) | speed-up |", "|---|---|---|---|"]
-    cells = [row.cells(side) for row in rows for side in row.samples]
-    lines += [f"| {' | '.join(c)} |" for c in cells]
-    print("\n".join(lines))
-    if out is not None:
-        out.write_text("\n".join(lines) + "\n")
-    return int(any(not c[3] for c in cells))
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--case", action="append", help="a case or a tag; default: the platform's")
+    parser.add_argument("--dtype", action="append", help="default: the platform's")
+    parser.add_argument("--samples", type=int, default=15)
+    parser.add_argument("--calls", type=int, default=calls)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    given = parser.parse_args()
+    plan = make_plan(given.calls, given.samples, None, True, quick=False)
+    cases = find(table, given.case or [default_tag(quick=False)])
+    dtypes = given.dtype or DTYPES[jax.default_backend()]
+    report = run((c for case in cases for d in dtypes for c in make(case, d, plan)), plan)
+    show_products(report, Console())
+    device = report.provenance.device.lower().replace("(r)", "")
+    device = re.sub(r"[^a-z0-9]+", "_", device).strip("_")
+    given.out.mkdir(parents=True, exist_ok=True)
+    for suffix, form in ((".md", "markdown"), (".json", "json")):
+        report.write(given.out / f"{op}_{device}{suffix}", form)
+    return 0 if report.correct else 1

@@ -1,6 +1,8 @@
 """What the demos share: options, timing, tables, pictures."""
 
 import argparse
+import os
+import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,18 +20,25 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+import jaxsparse as js
+
 console = Console(highlight=False)
 console.width = max(console.width, 96)
 FORMS = ("dense", "multiplied", "sparse")
-FORM_TITLES = ("dense,\nXLA [ms]", "multiplied\nby mask", "jaxsparse\n[ms]", "speed-up")
+FORM_TITLES = ("dense,\nXLA [ms]", "multiplied\nby mask\n[ms]", "jaxsparse\n[ms]", "speed-up")
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """The command line of a demo: `--quick` and `--out`, to add to."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--quick", action="store_true", help="small sizes and few steps")
+    made.add_argument("--out", type=Path, default=Path(__file__).parent / "out", metavar="DIR")
+    return made
 
 
 def options(description: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line of a demo: `--quick` and `--out`."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="small sizes and few steps")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out", metavar="DIR")
-    return parser.parse_args(argv)
+    """The command line of a demo without options of its own."""
+    return parser(description).parse_args(argv)
 
 
 def progress() -> Progress:
@@ -72,14 +81,38 @@ def times_row(times: Mapping[str, float]) -> list[str]:
     return [*cells, f"{times['dense'] / times['sparse']:.2f}x"]
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """One table; the last row is the whole network's."""
+def rest_row(
+    whole: Mapping[str, float], parts: Sequence[tuple[int, Mapping[str, float]]]
+) -> list[str]:
+    """Cells of what the whole takes beyond its parts, each timed alone and there so many times."""
+    sums = {form: sum(count * times[form] for count, times in parts) for form in FORMS}
+    return [*(f"{whole[form] - sums[form]:.2f}" for form in FORMS), ""]
+
+
+def machine() -> str:
+    """What the figures were measured on: the device, its host's threads, and the versions."""
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text().splitlines() if cpus.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    cpu = names[0] if names else platform.processor() or platform.machine()
+    device = jax.devices()[0]
+    gpu = "" if device.platform == "cpu" else f"{device.device_kind}; host "
+    threads = len(os.sched_getaffinity(0))
+    return f"{gpu}{cpu}, {threads} threads, jax {jax.__version__}, jaxsparse {js.__version__}"
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], legend: str = ""
+) -> None:
+    """One table; the last row is the whole network's. The legend and the machine stand below."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for i, column in enumerate(columns):
         table.add_column(Text(column), justify="left" if i == 0 else "right", no_wrap=True)
     for i, row in enumerate(rows):
         table.add_row(*row, end_section=i == len(rows) - 2)
     console.print(table)
+    if legend:
+        console.print(f"{legend}\nMeasured on {machine()}.", style="dim", markup=False)
 
 
 def overlay(image: np.ndarray, mask: np.ndarray, strength: float = 0.5) -> np.ndarray:

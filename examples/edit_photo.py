@@ -23,6 +23,7 @@ from common import (
     overlay,
     print_table,
     progress,
+    rest_row,
     save,
     time_together,
     times_row,
@@ -44,6 +45,12 @@ from sklearn.datasets import load_sample_images
 import jaxsparse as js
 
 TOLERANCE = 1e-4
+LEGEND = (
+    "reached: pixels of the layer's result that the edit can change. computed: pixels that are "
+    "computed; the layers of a resolution share the widest mask.\n"
+    "A layer's time is of one layer, alone; indices, masks, additions: the whole network less its "
+    "layers (below zero where layers alone take longer than within the network)."
+)
 
 
 class Result(NamedTuple):
@@ -98,11 +105,13 @@ def time_layer(layer: Layer, params: Any, mask: jax.Array, repeats: int) -> dict
     return time_together(calls, repeats)
 
 
-def layer_rows(params: Any, masks: list[jax.Array], repeats: int) -> list[list[str]]:
-    """A row for each kind of layer."""
+def layer_rows(
+    params: Any, masks: list[jax.Array], repeats: int
+) -> tuple[list[list[str]], list[tuple[int, dict[str, float]]]]:
+    """A row for each kind of layer; how many there are of it, and the milliseconds of one."""
     shared = shared_masks(masks)
     kinds = list(dict.fromkeys(layer.name for layer in LAYERS))
-    rows = []
+    rows, parts = [], []
     with progress() as bar:
         task = bar.add_task("timing each layer", total=len(kinds))
         for kind in kinds:
@@ -110,16 +119,23 @@ def layer_rows(params: Any, masks: list[jax.Array], repeats: int) -> list[list[s
             layer, mask = LAYERS[members[-1]], shared[LAYERS[members[-1]].stage]
             times = time_layer(layer, params[members[-1]], mask, repeats)
             shape = f"{mask.shape[1]}x{mask.shape[2]}x{layer.outputs}"
-            name = kind if len(members) == 1 else f"{kind} ({len(members)}x)"
+            name = kind if len(members) == 1 else f"{kind},\neach of {len(members)}"
             rows.append([name, shape, _range([masks[i] for i in members]), _range([mask])])
             rows[-1] += times_row(times)
+            parts.append((len(members), times))
             bar.advance(task)
-    return rows
+    return rows, parts
 
 
 def _range(masks: list[jax.Array]) -> str:
     shares = [f"{100 * float(m.mean()):.1f}" for m in masks]
     return shares[0] if shares[0] == shares[-1] else f"{shares[0]}-{shares[-1]}"
+
+
+def to_unit(image: np.ndarray) -> np.ndarray:
+    """Each channel of [H,W,C] scaled to [0,1] for display; the outermost hundredths are clipped."""
+    low, high = np.percentile(image, (1, 99), axis=(0, 1))
+    return np.clip((image - low) / np.maximum(high - low, 1e-6), 0, 1)
 
 
 def draw(photo: np.ndarray, edit: np.ndarray, result: np.ndarray, masks: list[jax.Array]) -> Any:
@@ -128,13 +144,23 @@ def draw(photo: np.ndarray, edit: np.ndarray, result: np.ndarray, masks: list[ja
     index = js.tile_index(shared[-1])
     figure, axes = grid_figure(2, 3, 13, 6.4)
     full, half = (np.asarray(mask[0]) for mask in shared)
+    shown = to_unit(result)
     panels = [
         ("photograph", photo),
         ("edit: a disc, recoloured", edit),
-        ("network's result, computed inside the mask only", np.clip(result, 0, 1)),
-        (f"computed at full resolution: {100 * full.mean():.1f} %", overlay(edit, full)),
-        (f"computed at half resolution: {100 * half.mean():.1f} %", overlay(edit, half)),
-        (f"its tiles ({index.tile[0]}x{index.tile[1]}), at the border", overlay(edit, half, 0.3)),
+        ("output of a network with random weights,\neach channel scaled to [0, 1]", shown),
+        (
+            f"orange = computed again, full resolution: {100 * full.mean():.1f} %",
+            overlay(edit, full),
+        ),
+        (
+            f"orange = computed again, half resolution: {100 * half.mean():.1f} %",
+            overlay(edit, half),
+        ),
+        (
+            f"blue = its tiles ({index.tile[0]}x{index.tile[1]}), at the border",
+            overlay(edit, half, 0.3),
+        ),
     ]
     for each, (title, image) in zip(axes.flat, panels, strict=True):
         each.imshow(image)
@@ -169,7 +195,7 @@ def run(quick: bool, out: Path) -> Result:
         results[form] = state
     image = np.asarray(results["sparse"][0][0])
     masks = jax.jit(reached)(edited)
-    rows = layer_rows(params, masks, 2 if quick else 5)
+    rows, parts = layer_rows(params, masks, 2 if quick else 5)
     turn = dict.fromkeys(FORMS, 0)
 
     def step(form: str) -> Any:
@@ -185,15 +211,16 @@ def run(quick: bool, out: Path) -> Result:
         task = bar.add_task("timing the network", total=repeats)
         calls = {form: functools.partial(step, form) for form in turn}
         times = time_together(calls, repeats, lambda: bar.advance(task))
+    rows.append(["indices, masks,\nadditions", "", "", "", *rest_row(times, parts)])
     rows.append(["whole network", "", "", "", *times_row(times)])
     final = dense(params, edits[turn["sparse"] % len(edits)])
     errors["sparse"] = max(errors["sparse"], float(jnp.abs(results["sparse"][0] - final).max()))
     assert errors["sparse"] <= TOLERANCE, f"after edits, sparse differs by {errors['sparse']}"
     columns = ["layer", "result", "reached\n[%]", "computed\n[%]", *FORM_TITLES]
-    print_table(f"An edit of {100 * region.mean():.1f} % of a photograph", columns, rows)
+    print_table(f"An edit of {100 * region.mean():.1f} % of a photograph", columns, rows, LEGEND)
     console.print(
         f"greatest difference from dense: {errors['sparse']:.1e} (tolerance {TOLERANCE:.0e}), "
-        f"after {turn['sparse'] + 1} edits on one cache"
+        f"after {turn['sparse'] + 1} edits in turn, each on the activations the one before left"
     )
     picture = save(draw(photo, np.asarray(edits[0][0]), image, masks), out, "edit_photo.png")
     return Result(errors["sparse"], errors["multiplied"], rows, times, picture)

@@ -210,38 +210,32 @@ def _chain(
 
 @functools.partial(jax.jit, static_argnames="everywhere")
 def worst_error(
-    outs: tuple[jax.Array, ...],
-    wants: tuple[jax.Array, ...],
-    masks: tuple[jax.Array, ...],
-    *,
-    everywhere: bool,
+    outs: tuple[Any, ...], wants: tuple[Any, ...], masks: tuple[Any, ...], *, everywhere: bool
 ) -> jax.Array:
-    """The worst error over the largest value (at least 1); inf for NaN.
+    """The worst error over the largest value (at least 1) of an array; inf for NaN.
 
     Args:
-        outs: what each call gave.
+        outs: what each call gave, arrays or pytrees of arrays.
         wants: what it must give.
-        masks: bool[B, Ho, Wo] of each call.
+        masks: bool[B, Ho, Wo] of each call; not read when everything is compared.
         everywhere: compare all pixels; otherwise the active ones only.
     """
     worst = jnp.float32(0)
-    for out, want, mask in zip(outs, wants, masks, strict=True):
-        got = out.astype(jnp.float32)
-        if not everywhere:
-            got = jnp.where(mask[..., None], got, jnp.zeros_like(got))
-        scale = jnp.maximum(jnp.abs(want).max(initial=0.0), 1.0)
-        error = jnp.abs(got - want).max(initial=0.0) / scale
-        worst = jnp.maximum(worst, jnp.where(jnp.isnan(error), jnp.inf, error))
+    for made, wanted, mask in zip(outs, wants, masks, strict=True):
+        for out, want in zip(jax.tree.leaves(made), jax.tree.leaves(wanted), strict=True):
+            got = out.astype(jnp.float32)
+            if not everywhere:
+                got = jnp.where(mask[..., None], got, jnp.zeros_like(got))
+            scale = jnp.maximum(jnp.abs(want).max(initial=0.0), 1.0)
+            error = jnp.abs(got - want).max(initial=0.0) / scale
+            worst = jnp.maximum(worst, jnp.where(jnp.isnan(error), jnp.inf, error))
     return worst
 
 
 @functools.partial(jax.jit, static_argnums=3, donate_argnums=0)
 def _compare(
-    outs: tuple[jax.Array, ...],
-    wants: tuple[jax.Array, ...],
-    masks: tuple[jax.Array, ...],
-    everywhere: bool,
-) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    outs: tuple[Any, ...], wants: tuple[Any, ...], masks: tuple[Any, ...], everywhere: bool
+) -> tuple[jax.Array, tuple[Any, ...]]:
     """The worst error, and the buffers of `outs` full of NaN."""
     worst = worst_error(outs, wants, masks, everywhere=everywhere)
-    return worst, tuple(jnp.full_like(out, jnp.nan) for out in outs)
+    return worst, jax.tree.map(lambda out: jnp.full_like(out, jnp.nan), outs)

@@ -1,4 +1,4 @@
-"""`jaxsparse bench`: the command line of the benchmarks."""
+"""`jaxsparse bench`: the commands of the benchmarks, and that of masked_conv."""
 
 import dataclasses
 import shlex
@@ -10,21 +10,31 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from jaxsparse.bench import challenge, product_command
 from jaxsparse.bench.masked_conv import OP, Plan, measure, platform_name
 from jaxsparse.bench.plot import plot_report
 from jaxsparse.bench.provenance import provenance
-from jaxsparse.bench.report import Report
+from jaxsparse.bench.report import Report, make_folders
 from jaxsparse.bench.table import show_report
+from jaxsparse.select.config import SELECTIONS
 from jaxsparse.testing import ConvCase, case, cases
 
 QUICK = Plan(densities=(0.1, 0.5, 1.0), samples=3, rotate_mb=0.0)
 
 
+app = typer.Typer(
+    help="Time an op side by side with others, every output checked.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command(OP)
 def bench(
-    op: Annotated[str, typer.Argument(help="The op to measure.")] = OP,
     case_names: Annotated[
         list[str] | None,
-        typer.Option("--case", help="A case, or the tag of several (cpu, gpu, odd). Repeatable."),
+        typer.Option("--case", help="A case, or a tag: cpu, gpu, odd, quick. Repeatable."),
     ] = None,
     density: Annotated[list[float] | None, typer.Option(help="0 to 1. Repeatable.")] = None,
     by: Annotated[str, typer.Option(help="Densities are of: pixel, tile.")] = "pixel",
@@ -36,7 +46,9 @@ def bench(
         list[str] | None,
         typer.Option(help="float32, highest, bfloat16, float16. Repeatable."),
     ] = None,
-    selection: Annotated[list[str] | None, typer.Option(help="static, switch. Repeatable.")] = None,
+    selection: Annotated[
+        list[str] | None, typer.Option(help="static, device, switch. Repeatable.")
+    ] = None,
     variant: Annotated[
         list[str] | None, typer.Option(help="A variant, or none. Repeatable; default: all.")
     ] = None,
@@ -49,17 +61,16 @@ def bench(
     samples: Annotated[int | None, typer.Option(min=1, help="Timed rounds.")] = None,
     device: Annotated[bool | None, typer.Option(help="Device time too; default: on a GPU.")] = None,
     torch: Annotated[bool, typer.Option(help="torch beside it, where installed.")] = True,
-    quick: Annotated[bool, typer.Option(help="Few samples, one small case.")] = False,
+    quick: Annotated[bool, typer.Option(help="Few samples (noisy), one small case.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON.")] = None,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write CSV.")] = None,
     plot_file: Annotated[Path | None, typer.Option("--plot", help="Write a picture.")] = None,
     markdown_file: Annotated[Path | None, typer.Option("--markdown", help="Write a table.")] = None,
 ) -> None:
-    """Time an op side by side with dense ones, every output checked. Exit status 1 when one is
-    wrong.
+    """Time masked convolutions beside dense ones.
+
+    Every output is checked; exit status 1 when one is wrong.
     """
-    if op != OP:
-        raise typer.BadParameter(f"op {op!r} is none of {OP}")
     plan = dataclasses.replace(
         QUICK if quick else Plan(),
         by=_one_of("by", by, ("pixel", "tile")),
@@ -74,17 +85,18 @@ def bench(
     if samples:
         plan = dataclasses.replace(plan, samples=samples)
     if selection:
-        ways = tuple(_one_of("selection", s, ("static", "switch")) for s in selection)
+        ways = tuple(_one_of("selection", s, SELECTIONS) for s in selection)
         plan = dataclasses.replace(plan, selections=ways)
     if variant:
         plan = dataclasses.replace(plan, variants=tuple(v for v in variant if v != "none"))
     try:
+        make_folders(json_file, csv_file, markdown_file, plot_file)
         chosen = find_cases(case_names or ["quick" if quick else platform_tag()])
         report = run(chosen, mask or ["blobs"], dtype or ["float32"], plan)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     console = Console()
-    show_report(report, console)
+    show_report(report, console, remark=product_command.NOISY if quick else "")
     for form, file in (("json", json_file), ("csv", csv_file), ("markdown", markdown_file)):
         if file is not None:
             report.write(file, form)
@@ -94,6 +106,12 @@ def bench(
         wrong = [f"{r.case} {r.side}" for r in report.rows if not r.correct]
         console.print(f"not correct: {', '.join(dict.fromkeys(wrong))}", style="bold red")
         raise typer.Exit(1)
+
+
+app.command("grouped_matmul")(product_command.grouped_matmul)
+app.command("masked_matmul")(product_command.masked_matmul)
+app.command("moe")(product_command.moe)
+app.command("challenge")(challenge.main)
 
 
 def run(chosen: list[ConvCase], masks: list[str], dtypes: list[str], plan: Plan) -> Report:

@@ -13,8 +13,8 @@ from jaxsparse.bench.provenance import Provenance
 from jaxsparse.bench.rows import Row, by_side, cell, device_cell, levels
 
 LEGEND = (
-    "Microseconds a call (wall time in a chain), half the distance of the quartiles, and how many "
-    "times faster than XLA dense."
+    "Microseconds a call (median wall time in a chain), ± half the distance of the quartiles, "
+    "and how many times faster than XLA dense."
 )
 
 
@@ -52,19 +52,7 @@ class Report(msgspec.Struct, frozen=True):
 
     def to_csv(self) -> str:
         """One line a row, the provenance in its last columns."""
-        where = {
-            "date": self.provenance.date,
-            "commit": self.provenance.commit,
-            "device": self.provenance.device,
-            "python": self.provenance.python,
-            **self.provenance.versions,
-        }
-        out = io.StringIO()
-        writer = csv.DictWriter(out, [*Row.__struct_fields__, *where], lineterminator="\n")
-        writer.writeheader()
-        for row in self.rows:
-            writer.writerow(msgspec.structs.asdict(row) | where)
-        return out.getvalue()
+        return csv_text(Row.__struct_fields__, self.rows, self.provenance)
 
     def to_markdown(self) -> str:
         """A table for each case, mask and dtype: sides down, densities across."""
@@ -90,6 +78,37 @@ class Report(msgspec.Struct, frozen=True):
             raise ValueError(f"form={form!r} is none of {', '.join(forms)}")
         text = forms[form]()
         Path(path).write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+def make_folders(*files: Path | None) -> None:
+    """The folders of files that will be written: made before measuring, so that no result is lost.
+
+    Raises:
+        ValueError: naming the file whose folder cannot be made.
+    """
+    for file in files:
+        try:
+            if file is not None:
+                file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"{file} cannot be written: {error}") from error
+
+
+def csv_text(fields: Sequence[str], rows: Iterable[msgspec.Struct], where: Provenance) -> str:
+    """One line a row (a struct of `fields`), the provenance in its last columns."""
+    facts = {
+        "date": where.date,
+        "commit": where.commit,
+        "device": where.device,
+        "python": where.python,
+        **where.versions,
+    }
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [*fields, *facts], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow(msgspec.structs.asdict(row) | facts)
+    return out.getvalue()
 
 
 def _table(

@@ -4,13 +4,13 @@ from rich.console import Console
 from rich.table import Table
 
 from jaxsparse.bench.crossover import crossover_text
-from jaxsparse.bench.report import Report
+from jaxsparse.bench.report import LEGEND, Report
 from jaxsparse.bench.rows import DENSE, Row, by_side, cell, device_cell, levels
 
 
-def show_report(report: Report, console: Console) -> None:
+def show_report(report: Report, console: Console, *, remark: str = "") -> None:
     """Print a table for each case, mask and dtype: sides down, densities across, the crossover
-    last.
+    last; then what the figures are, `remark`, and the machine.
     """
     for (case, mask, dtype), rows in report.groups():
         first = rows[0]
@@ -28,6 +28,8 @@ def show_report(report: Report, console: Console) -> None:
             console.print(_device_table(rows))
         for note in dict.fromkeys(f"{r.side}: {r.note}" for r in rows if r.note):
             console.print(note, style="red", markup=False)
+    console.print(LEGEND, remark, markup=False)
+    console.print(f"Measured on {report.provenance.device}.", markup=False)
 
 
 def _device_table(rows: list[Row]) -> Table:

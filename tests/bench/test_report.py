@@ -52,6 +52,17 @@ def test_crossover():
     assert crossover([0.1, 1.0], [4.0, 1.5]) == math.inf
     assert crossover([0.1, 1.0], [0.9, 0.5]) == 0.0
     assert crossover([], []) is None
+    assert crossover([0.1, 0.5, 1.0], [0.81, 0.93, 1.02]) is None
+
+
+@pytest.mark.parametrize(
+    ("speedups", "text"),
+    [((0.81, 0.93, 1.02), "at 1"), ((2.0, 0.9, 1.5), "at 0.1, 1"), ((0.5, 1.5, 2.0), "at 0.5-1")],
+)
+def test_what_is_not_monotone_names_its_densities(speedups, text):
+    densities = (0.1, 0.5, 1.0)
+    rows = [row("ours", d, 100.0 / s, s) for d, s in zip(densities, speedups, strict=True)]
+    assert crossover_text(rows) == text
 
 
 def test_crossover_text(report):

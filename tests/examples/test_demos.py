@@ -20,11 +20,22 @@ def check_picture(path):
 
 
 def check_times(rows, times):
-    for row in rows:
+    *parts, rest, whole = rows
+    assert rest[-1] == ""
+    for row in [*parts, whole]:
         *forms, speedup = row[-4:]
         assert all(float(cell) > 0 for cell in forms)
         assert speedup.endswith("x")
     assert set(times) == {"dense", "multiplied", "sparse"}
+
+
+def check_legend(printed, *words):
+    """The legend explains the columns, and says what the figures were measured on."""
+    flat = " ".join(printed.split())
+    for word in (*words, "Measured on", " threads", f"jax {jax.__version__}"):
+        assert word in flat
+    assert flat.count("[ms]") == 3
+    assert "…" not in printed
 
 
 def test_edit_photo(examples, tmp_path, capsys):
@@ -32,14 +43,31 @@ def test_edit_photo(examples, tmp_path, capsys):
     result = demo.main(["--quick", "--out", str(tmp_path)])
     assert result.sparse_error <= demo.TOLERANCE
     assert result.multiplied_error <= demo.TOLERANCE
-    names = [row[0] for row in result.rows]
-    assert names == ["stem", "block 1 (2x)", "down", "blocks 2-6 (10x)", "head", "whole network"]
+    names = [" ".join(row[0].split()) for row in result.rows]
+    layers = ["stem", "block 1, each of 2", "down", "blocks 2-6, each of 10", "head"]
+    assert names == [*layers, "indices, masks, additions", "whole network"]
+    for i in range(-4, -1):  # the rows make the whole, up to their rounding
+        *parts, whole = (float(row[i]) for row in result.rows)
+        counts = (1, 2, 1, 10, 1, 1)
+        assert sum(n * p for n, p in zip(counts, parts, strict=True)) == pytest.approx(
+            whole, abs=0.1
+        )
     check_times(result.rows, result.times)
     assert result.picture == tmp_path / "edit_photo.png"
     check_picture(result.picture)
     printed = capsys.readouterr().out
     assert "jaxsparse" in printed
     assert "tolerance" in printed
+    check_legend(printed, "reached: ", "computed: ")
+
+
+def test_the_result_is_scaled_for_display(examples):
+    demo = importlib.import_module("edit_photo")
+    image = np.random.default_rng(0).normal(5.0, (1.0, 20.0, 0.0), (40, 60, 3))
+    shown = demo.to_unit(image)
+    assert shown.min() == 0
+    assert shown.max() == 1
+    assert ((shown == 0) | (shown == 1))[..., :2].mean() < 0.03
 
 
 def test_an_edit_reaches_only_its_masks(examples):
@@ -68,11 +96,16 @@ def test_gated_classifier(examples, tmp_path, capsys):
         result = demo.main(["--quick", "--out", str(tmp_path)])
     assert result.different_predictions == 0
     assert result.sparse_accuracy == result.multiplied_accuracy
-    assert [row[0] for row in result.rows] == ["block 1", "block 2", "block 3", "whole network"]
+    assert [row[0] for row in result.rows] == [
+        *("block 1", "block 2", "block 3"),
+        *("stem, down, pooling, logits", "whole network"),
+    ]
     assert len(result.densities) == 3
     check_times(result.rows, result.times)
     check_picture(result.picture)
-    assert "masked-dense" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "masked-dense" in printed
+    check_legend(printed, "open: ")
 
 
 def test_gates_learn_from_the_loss(examples):
