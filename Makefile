@@ -7,6 +7,11 @@ JOBS ?= 2
 TESTS ?= tests
 SOURCES := $(shell git ls-files jaxsparse cuda cpu cmake CMakeLists.txt pyproject.toml 2>/dev/null)
 
+# A pipe fails when any part of it does. Of the wheel's build one sees what cmake and ninja say of their progress.
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+PROGRESS := -e 's/^\( *\(\[[0-9]*\/[0-9]*\]\|-- \|\*\*\* \).\{0,100\}\).*/\1/p' -e '/error:\|FAILED:/Ip'
+
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -24,7 +29,10 @@ $(VENV)/installed: $(SOURCES)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jaxsparse needs Python >= 3.11: make PYTHON=...")'
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
-	rm -rf build/wheel && $(VENV)/bin/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	@echo "building the wheel (minutes; with nvcc the CUDA kernels too: JAXSPARSE_CUDA=OFF leaves them out); log: build/wheel.log"
+	@rm -rf build/wheel && mkdir -p build
+	@$(VENV)/bin/python -m pip wheel -v --no-deps --wheel-dir build/wheel . 2>&1 | tee build/wheel.log \
+	  | sed -un $(PROGRESS) || { tail -n 60 build/wheel.log; echo "the wheel was not built: build/wheel.log" >&2; exit 1; }
 	$(VENV)/bin/python -m pip install --quiet --force-reinstall --no-deps build/wheel/*.whl
 	$(VENV)/bin/python -m pip install --quiet "$(JAX)" "$$(ls build/wheel/*.whl)[demo,test]"
 	cd build && $(abspath $(VENV))/bin/python -m jaxsparse.info

@@ -14,13 +14,17 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseComponentIndexCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskIndexCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePortfolioIndexCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDeviceCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRecordSegmentsCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedMatmulCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedNetworkCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRouteCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulDrhsCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedMatmulCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePrunedMatmulCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePrunedConvCpu);
 
 namespace {
 
@@ -37,13 +41,17 @@ nb::dict Registrations() {
   targets["jaxsparse_mask_index"] = Capsule(JaxsparseMaskIndexCpu);
   targets["jaxsparse_portfolio_index"] = Capsule(JaxsparsePortfolioIndexCpu);
   targets["jaxsparse_masked_conv"] = Capsule(JaxsparseMaskedConvCpu);
+  targets["jaxsparse_masked_conv_device"] = Capsule(JaxsparseMaskedConvDeviceCpu);
   targets["jaxsparse_masked_conv_dkernel"] = Capsule(JaxsparseMaskedConvDkernelCpu);
+  targets["jaxsparse_record_segments"] = Capsule(JaxsparseRecordSegmentsCpu);
   targets["jaxsparse_bounded_matmul"] = Capsule(JaxsparseBoundedMatmulCpu);
   targets["jaxsparse_bounded_network"] = Capsule(JaxsparseBoundedNetworkCpu);
   targets["jaxsparse_route"] = Capsule(JaxsparseRouteCpu);
   targets["jaxsparse_grouped_matmul"] = Capsule(JaxsparseGroupedMatmulCpu);
   targets["jaxsparse_grouped_matmul_drhs"] = Capsule(JaxsparseGroupedMatmulDrhsCpu);
   targets["jaxsparse_masked_matmul"] = Capsule(JaxsparseMaskedMatmulCpu);
+  targets["jaxsparse_pruned_matmul"] = Capsule(JaxsparsePrunedMatmulCpu);
+  targets["jaxsparse_pruned_conv"] = Capsule(JaxsparsePrunedConvCpu);
   return targets;
 }
 

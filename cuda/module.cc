@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 #include <nanobind/nanobind.h>
 
+#include "cuda/ffi/pruned_code.h"
+#include "cuda/grouped_workspace.h"
 #include "cuda/workspace.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -16,12 +18,27 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePortfolioIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDeviceCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDeviceCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRouteCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRouteCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulDrhsCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedGatedCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedMatmulCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedMatmulCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRecordSegmentsCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedMatmulCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedMatmulCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedNetworkCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedNetworkCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePrunedMatmulCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePrunedMatmulCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePrunedConvCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePrunedConvCudaInit);
 
 namespace {
 
@@ -46,12 +63,27 @@ nb::dict Registrations() {
   targets["jaxsparse_mask_index"] = Capsule(JaxsparseMaskIndexCuda);
   targets["jaxsparse_portfolio_index"] = Capsule(JaxsparsePortfolioIndexCuda);
   targets["jaxsparse_masked_conv"] = Staged(JaxsparseMaskedConvCudaInit, JaxsparseMaskedConvCuda);
+  targets["jaxsparse_masked_conv_device"] =
+      Staged(JaxsparseMaskedConvDeviceCudaInit, JaxsparseMaskedConvDeviceCuda);
   targets["jaxsparse_masked_conv_dkernel"] =
       Staged(JaxsparseMaskedConvDkernelCudaInit, JaxsparseMaskedConvDkernelCuda);
+  targets["jaxsparse_route"] = Staged(JaxsparseRouteCudaInit, JaxsparseRouteCuda);
+  targets["jaxsparse_grouped_matmul"] =
+      Staged(JaxsparseGroupedMatmulCudaInit, JaxsparseGroupedMatmulCuda);
+  targets["jaxsparse_grouped_matmul_drhs"] =
+      Staged(JaxsparseGroupedMatmulCudaInit, JaxsparseGroupedMatmulDrhsCuda);
+  targets["jaxsparse_grouped_gated"] =
+      Staged(JaxsparseGroupedMatmulCudaInit, JaxsparseGroupedGatedCuda);
+  targets["jaxsparse_masked_matmul"] =
+      Staged(JaxsparseMaskedMatmulCudaInit, JaxsparseMaskedMatmulCuda);
+  targets["jaxsparse_record_segments"] = Capsule(JaxsparseRecordSegmentsCuda);
   targets["jaxsparse_bounded_matmul"] =
       Staged(JaxsparseBoundedMatmulCudaInit, JaxsparseBoundedMatmulCuda);
   targets["jaxsparse_bounded_network"] =
       Staged(JaxsparseBoundedNetworkCudaInit, JaxsparseBoundedNetworkCuda);
+  targets["jaxsparse_pruned_matmul"] =
+      Staged(JaxsparsePrunedMatmulCudaInit, JaxsparsePrunedMatmulCuda);
+  targets["jaxsparse_pruned_conv"] = Staged(JaxsparsePrunedConvCudaInit, JaxsparsePrunedConvCuda);
   return targets;
 }
 
@@ -61,6 +93,8 @@ NB_MODULE(_cuda, m) {
   m.doc() = "CUDA handlers of jaxsparse";
   m.def("registrations", &Registrations, "FFI targets and their handlers");
   jaxsparse::BindWorkspace(m);
+  jaxsparse::BindPrunedCode(m);
+  jaxsparse::BindGroupedWorkspace(m);
   m.attr("ffi_api_version") = nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR);
   m.attr("runtime_version") = CUDART_VERSION;
   m.attr("architectures") = JAXSPARSE_ARCHITECTURES;

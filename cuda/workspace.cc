@@ -3,11 +3,15 @@
 #include "cuda/workspace.h"
 
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/vector.h>
 
 #include <array>
+#include <vector>
 
+#include "cuda/kernels/masked_conv_device.h"
 #include "cuda/kernels/masked_conv_dkernel.h"
 #include "cuda/kernels/masked_conv_wgmma.h"
+#include "cuda/kernels/masked_matmul_workspace.h"
 
 namespace jaxsparse {
 namespace {
@@ -32,6 +36,12 @@ void BindWorkspace(nanobind::module_& m) {
     return MaskedConvWgmmaScratchBytes(ToGeometry(geometry), static_cast<DType>(dtype),
                                        variant - kFirstTensorCoreRow);
   });
+  m.def("masked_conv_device_workspace",
+        [](const Sizes& geometry, int dtype, const std::vector<int>& variants) {
+          return MaskedConvDeviceScratchBytes(ToGeometry(geometry), static_cast<DType>(dtype),
+                                              variants.data(), static_cast<int>(variants.size()));
+        });
+  m.def("masked_matmul_workspace", &MaskedMatmulWorkspace);
   m.def("masked_conv_dkernel_workspace",
         [](const Sizes& geometry, int64_t capacity, int tile_h, int tile_w, bool tiles) {
           const ConvGeometry g = ToGeometry(geometry);

@@ -6,6 +6,7 @@ need.
 
 from jaxsparse import bounded as bounded
 from jaxsparse import nn as nn
+from jaxsparse import pruned as pruned
 from jaxsparse import recorder as recorder
 from jaxsparse.bits import pack_mask as pack_mask
 from jaxsparse.bits import unpack_mask as unpack_mask
@@ -21,7 +22,14 @@ from jaxsparse.ops import grouped_matmul as grouped_matmul
 from jaxsparse.ops import masked_conv as masked_conv
 from jaxsparse.ops import masked_dense as masked_dense
 from jaxsparse.ops import masked_matmul as masked_matmul
+from jaxsparse.ops import pruned_conv as pruned_conv
+from jaxsparse.ops import pruned_matmul as pruned_matmul
 from jaxsparse.ops import route as route
+from jaxsparse.ops import token_index as token_index
+from jaxsparse.pruned import PrunedWeight as PrunedWeight
+from jaxsparse.pruned import inspect as inspect
+from jaxsparse.pruned import prune as prune
+from jaxsparse.pruned import prune_model as prune_model
 from jaxsparse.select import TuningTable as TuningTable
 from jaxsparse.select import checked as checked
 from jaxsparse.select import config as config
@@ -29,3 +37,44 @@ from jaxsparse.select import explain as explain
 from jaxsparse.select import variants as variants
 from jaxsparse.tune import tune as tune
 from jaxsparse.version import __version__ as __version__
+
+__all__ = [
+    "DISABLE_JAX_EXPORT_CHECKS",
+    "PrunedWeight",
+    "Routing",
+    "TileIndex",
+    "TuningTable",
+    "__version__",
+    "bounded",
+    "bounded_matmul",
+    "checked",
+    "config",
+    "explain",
+    "grouped_matmul",
+    "inspect",
+    "lengths_mask",
+    "masked_conv",
+    "masked_dense",
+    "masked_matmul",
+    "nn",
+    "pack_mask",
+    "plot",
+    "prune",
+    "prune_model",
+    "pruned",
+    "pruned_conv",
+    "pruned_matmul",
+    "recorder",
+    "route",
+    "show",
+    "tile_index",
+    "token_index",
+    "tune",
+    "unpack_mask",
+    "variants",
+]
+
+
+def __dir__() -> list[str]:
+    """The API, without what the package is made of."""
+    return sorted(__all__)

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from jaxsparse import info as info_facts
-from jaxsparse.bench.command import bench
+from jaxsparse.bench.command import app as bench
 from jaxsparse.tune.command import tune
+from jaxsparse.version import __version__
 
 app = typer.Typer(
     name="jaxsparse",
@@ -16,13 +17,29 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(bench)
+app.add_typer(bench, name="bench")
 app.command()(tune)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"jaxsparse {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """The sparse backend for JAX."""
 
 
 @app.command()
 def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """What is installed, what was built, and what each op would run here."""
+    """What is installed, what was built, what runs here."""
     raise typer.Exit(info_facts.main(["--json"] if as_json else []))
 
 

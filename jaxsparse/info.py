@@ -105,7 +105,7 @@ def _devices() -> dict[str, Any]:
 
 def _ops() -> dict[str, Any]:
     """For each op: what it runs on this machine, why not the others, and how many variants it
-    chooses among.
+    chooses among, where it has some of its own.
     """
     package = importlib.import_module("jaxsparse")
     ops = [n for n, f in vars(package).items() if _takes_implementation(f)]
@@ -121,16 +121,28 @@ def _op(name: str) -> dict[str, Any]:
     variants = importlib.import_module("jaxsparse.select.variants")
     jax = importlib.import_module("jax")
     backend = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
-    plan = chosen.plan(name, None, chosen.NAMES)
+    offered = _offered(name, chosen.NAMES)
+    plan = chosen.plan(name, None, offered)
     takes = plan.get(backend, plan.get("other", "nothing"))
     against = {}
     for other in chosen.NAMES:
         if other == takes:
             continue
-        why = chosen.reason_against(other, chosen.NAMES, device=True)
+        why = chosen.reason_against(other, offered, device=True)
         against[other] = why or f"{takes} comes first on {backend}"
     count = len(variants.table(name, takes))
-    return {"takes": takes, "variants": count, "not": against}
+    found = {"takes": takes, "variants": count} if count else {"takes": takes}
+    return {**found, "not": against}
+
+
+def _offered(name: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The implementations that an op offers: all, where its module does not say."""
+    for module in (f"jaxsparse.ops.{name}", f"jaxsparse.ops.{name}_run"):
+        try:
+            return getattr(importlib.import_module(module), "OFFERED", None) or names
+        except ModuleNotFoundError:
+            continue
+    return names
 
 
 def render(facts: dict[str, Any]) -> str:

@@ -1,11 +1,14 @@
 """`jaxsparse.info`: every fact, and that a broken one does not take the others with it."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import jaxsparse as js
 from jaxsparse import info
 
 OPS = {"masked_conv", "tile_index", "pack_mask", "unpack_mask"}
@@ -20,6 +23,7 @@ def test_module_prints_json_that_names_every_op():
         assert op["takes"] in ("cpu", "cuda", "reference")
         assert all(op["not"].values())
         assert op["takes"] not in op["not"]
+        assert op.get("variants", 1) >= 1
     assert facts["versions"]["jax"]
     assert facts["build"]["cuda"] in ("ON", "OFF")
     assert facts["build"]["why"]
@@ -51,3 +55,12 @@ def test_modules_say_what_they_were_built_for():
     for module in facts["modules"].values():
         assert module.get("error") or module["architectures"]
     assert facts["cpu"]["instruction_set"]
+
+
+def test_dir_shows_the_api():
+    assert {"masked_conv", "tile_index", "nn", "config", "__version__"} <= set(dir(js))
+    assert not {"ops", "ffi", "reference", "index"} & set(dir(js))
+    assert {"linen", "nnx", "pruned_dot_general"} <= set(dir(js.nn))
+    text = Path(js.__file__).read_text()
+    assert sorted(js.__all__) == sorted(re.findall(r" as (\w+)$", text, re.MULTILINE))
+    assert all(hasattr(js, name) for name in js.__all__)

@@ -1,18 +1,10 @@
 // Handlers of jaxsparse_pack_mask and jaxsparse_unpack_mask (docs/kernels/contract.md).
-#include <string>
-
 #include "cuda/bits/pack.h"
+#include "cuda/ffi/common.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxsparse {
 namespace {
-
-namespace ffi = ::xla::ffi;
-
-ffi::Error Status(const char* op, cudaError_t error) {
-  if (error == cudaSuccess) return ffi::Error::Success();
-  return ffi::Error::Internal(std::string(op) + ": " + cudaGetErrorString(error));
-}
 
 bool Fits(ffi::BufferR2<ffi::PRED>::Dimensions mask, ffi::BufferR2<ffi::U32>::Dimensions words) {
   return mask[0] == words[0] && words[1] == (mask[1] + 31) / 32;
@@ -23,9 +15,9 @@ ffi::Error Pack(cudaStream_t stream, ffi::BufferR2<ffi::PRED> mask,
   if (!Fits(mask.dimensions(), words->dimensions())) {
     return ffi::Error::InvalidArgument("pack_mask: words must be u32[rows, ceil(n/32)]");
   }
-  return Status("pack_mask",
-                PackMask(static_cast<const uint8_t*>(mask.untyped_data()), mask.dimensions()[0],
-                         mask.dimensions()[1], words->typed_data(), stream));
+  return CudaStatus("pack_mask",
+                    PackMask(static_cast<const uint8_t*>(mask.untyped_data()), mask.dimensions()[0],
+                             mask.dimensions()[1], words->typed_data(), stream));
 }
 
 ffi::Error Unpack(cudaStream_t stream, ffi::BufferR2<ffi::U32> words,
@@ -33,9 +25,9 @@ ffi::Error Unpack(cudaStream_t stream, ffi::BufferR2<ffi::U32> words,
   if (!Fits(mask->dimensions(), words.dimensions())) {
     return ffi::Error::InvalidArgument("unpack_mask: words must be u32[rows, ceil(n/32)]");
   }
-  return Status("unpack_mask",
-                UnpackMask(words.typed_data(), mask->dimensions()[0], mask->dimensions()[1],
-                           static_cast<uint8_t*>(mask->untyped_data()), stream));
+  return CudaStatus("unpack_mask",
+                    UnpackMask(words.typed_data(), mask->dimensions()[0], mask->dimensions()[1],
+                               static_cast<uint8_t*>(mask->untyped_data()), stream));
 }
 
 }  // namespace

@@ -18,9 +18,16 @@ namespace jaxsparse {
 
 namespace ffi = ::xla::ffi;
 
+// What the runtime says of an error. The thread forgets it here: a last error that is kept would be
+// reported again by the next handler that launches.
+inline std::string TakeError(cudaError_t status) {
+  cudaGetLastError();
+  return cudaGetErrorString(status);
+}
+
 inline ffi::Error CudaStatus(const char* op, cudaError_t status) {
   if (status == cudaSuccess) return ffi::Error::Success();
-  return ffi::Error::Internal(std::string(op) + ": " + cudaGetErrorString(status));
+  return ffi::Error::Internal(std::string(op) + ": " + TakeError(status));
 }
 
 inline ffi::Error Invalid(const char* op, const std::string& reason) {

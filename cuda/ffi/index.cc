@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string>
 
+#include "cuda/ffi/common.h"
 #include "cuda/ffi/index_limits.h"
 #include "cuda/index/tile_index.h"
 #include "xla/ffi/api/ffi.h"
@@ -44,8 +45,7 @@ ffi::Error Run(cudaStream_t stream, ffi::BufferR4<ffi::U32> words, ffi::Result<I
                                        " integers");
   }
   const cudaError_t error = per_component ? ComponentIndex(args, stream) : TileIndex(args, stream);
-  if (error == cudaSuccess) return ffi::Error::Success();
-  return ffi::Error::Internal(std::string("tile index: ") + cudaGetErrorString(error));
+  return CudaStatus("tile index", error);
 }
 
 ffi::Error Tiles(cudaStream_t stream, ffi::BufferR4<ffi::U32> words,

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, UInt32
 
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi.platform import wishes
 from jaxsparse.reference import bits as reference
 
 
@@ -71,10 +72,13 @@ def unpack_mask(
 
 
 def implementation_key(implementation: Implementation) -> Any:
-    """`implementation` as a static argument."""
-    if implementation is None or isinstance(implementation, str):
-        return implementation
-    return tuple(implementation)
+    """`implementation` as a static argument.
+
+    Raises:
+        TypeError, ValueError: as `jaxsparse.ffi.platform.wishes`.
+    """
+    names = wishes(implementation)
+    return implementation if implementation is None or isinstance(implementation, str) else names
 
 
 def _array(name: str, value: Any, dtype: np.dtype) -> jax.Array:

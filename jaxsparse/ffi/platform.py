@@ -45,9 +45,18 @@ def wishes(implementation: Implementation) -> tuple[str, ...]:
     """`implementation` as a tuple of names.
 
     Raises:
+        TypeError: for no name and no sequence of names.
         ValueError: for a name that does not exist.
     """
-    names = (implementation,) if isinstance(implementation, str) else tuple(implementation or ())
+    if implementation is None:
+        return ()
+    try:
+        names = (implementation,) if isinstance(implementation, str) else tuple(implementation)
+    except TypeError:
+        raise TypeError(
+            f"implementation={implementation!r}; it takes None, one of {', '.join(NAMES)}, "
+            "or a sequence of them"
+        ) from None
     for name in names:
         if name not in NAMES:
             raise ValueError(

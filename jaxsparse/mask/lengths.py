@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from jaxsparse.bits.integers import as_int32
+
 
 def lengths_mask(lengths: Int[Array, "*batch"], n: int) -> Bool[Array, "*batch n"]:
     """Which of `n` places each sequence fills: `arange(n) < lengths[..., None]`.
@@ -22,15 +24,10 @@ def lengths_mask(lengths: Int[Array, "*batch"], n: int) -> Bool[Array, "*batch n
     """
     if not hasattr(lengths, "shape") or not hasattr(lengths, "dtype"):
         raise TypeError(f"lengths must be an array, not {type(lengths).__name__}")
-    lengths = jnp.asarray(lengths)
-    if not jnp.issubdtype(lengths.dtype, jnp.integer):
-        raise TypeError(f"lengths has dtype {lengths.dtype}; it takes integers")
+    lengths = as_int32("lengths", lengths)
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
         raise TypeError(f"n must be an int, not {type(n).__name__}")
     if n < 0 or n >= 2**31:
         raise ValueError(f"n={n}; it takes 0 to 2^31 - 1")
     places = jax.lax.broadcasted_iota(jnp.int32, (*lengths.shape, int(n)), lengths.ndim)
-    limits = jnp.iinfo(lengths.dtype)
-    if limits.max > 2**31 - 1:
-        lengths = jnp.clip(lengths, max(limits.min, 0), 2**31 - 1)
-    return places < lengths.astype(jnp.int32)[..., None]
+    return places < lengths[..., None]

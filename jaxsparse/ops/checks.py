@@ -7,16 +7,44 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxsparse.bits.integers import static_int
+
 FLOATS = (np.dtype(np.float32), np.dtype(jnp.bfloat16), np.dtype(np.float16))
 ACTIVATIONS = (None, "relu", "relu6", "silu", "gelu")
 
 
-def check_rank(name: str, value: Any, rank: int) -> None:
-    """`value` is an array of `rank` axes."""
+def check_array(name: str, value: Any, *, least: int = 0) -> None:
+    """`value` is an array of at least `least` axes."""
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         raise TypeError(f"{name} must be an array, not {type(value).__name__}")
+    if isinstance(value, jax.ShapeDtypeStruct):
+        raise TypeError(f"{name} must be an array, not ShapeDtypeStruct (see jax.eval_shape)")
+    if len(value.shape) < least:
+        raise ValueError(f"{name} has shape {tuple(value.shape)}; it needs at least {axes(least)}")
+
+
+def check_rank(name: str, value: Any, rank: int) -> None:
+    """`value` is an array of `rank` axes."""
+    check_array(name, value)
     if len(value.shape) != rank:
-        raise ValueError(f"{name} has shape {tuple(value.shape)}; it needs {rank} axes")
+        raise ValueError(f"{name} has shape {tuple(value.shape)}; it needs {axes(rank)}")
+
+
+def axes(count: int) -> str:
+    """ "1 axis", "2 axes"."""
+    return f"{count} {'axis' if count == 1 else 'axes'}"
+
+
+def as_array(name: str, value: Any) -> jax.Array:
+    """`value`, an array by `check_array`, as jax's.
+
+    Raises:
+        TypeError: for a dtype that jax does not have, naming the argument.
+    """
+    try:
+        return jnp.asarray(value)
+    except TypeError as error:
+        raise TypeError(f"{name} has dtype {value.dtype}, which jax does not take") from error
 
 
 def check_float(name: str, value: Any) -> None:
@@ -27,8 +55,6 @@ def check_float(name: str, value: Any) -> None:
 
 def check_match(name: str, groups: int, channels: int, per_group: int, outputs: int) -> None:
     """The channels of input and kernel agree with the number of groups."""
-    if not isinstance(groups, int) or groups < 1:
-        raise ValueError(f"{name}={groups!r}; it takes a positive int")
     if per_group * groups != channels:
         raise ValueError(
             f"kernel has {per_group} input channels; x has {channels} and {name}={groups}, "
@@ -38,8 +64,38 @@ def check_match(name: str, groups: int, channels: int, per_group: int, outputs: 
         raise ValueError(f"kernel has {outputs} outputs, no multiple of {name}={groups}")
 
 
+def check_positive(name: str, value: Any) -> int:
+    """`value` as an int of 1 or more."""
+    try:
+        number = static_int(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}; it takes a positive int") from None
+    if number < 1:
+        raise ValueError(f"{name}={value!r}; it takes a positive int")
+    return number
+
+
+def result_dtype(preferred: Any, dtype: Any) -> np.dtype:
+    """The result's dtype: `dtype` where `preferred_element_type` is None, else that or float32."""
+    takes = " or ".join(dict.fromkeys((np.dtype(dtype).name, "float32")))
+    if preferred is None:
+        return np.dtype(dtype)
+    try:
+        found = np.dtype(preferred)
+    except (TypeError, ValueError):
+        raise TypeError(f"preferred_element_type={preferred!r}; it takes {takes}") from None
+    if found not in (np.dtype(dtype), np.dtype(np.float32)):
+        raise TypeError(f"preferred_element_type={found}; it takes {takes}")
+    return found
+
+
 def check_activation(activation: str | None) -> None:
     """`activation` is one of those that the kernels fuse."""
+    if activation is not None and not isinstance(activation, str):
+        raise TypeError(
+            f"activation must be a name or None, not {activation!r}; "
+            f"it takes {', '.join(map(repr, ACTIVATIONS))}"
+        )
     if activation not in ACTIVATIONS:
         raise ValueError(
             f"activation={activation!r} is none of {', '.join(map(repr, ACTIVATIONS))}"

@@ -6,6 +6,8 @@ from typing import Any
 
 import jax
 
+from jaxsparse.bits.integers import static_int
+
 Pair = tuple[int, int]
 
 
@@ -72,12 +74,23 @@ def pair(value: int | Sequence[int], name: str, *, least: int = 1) -> Pair:
     Raises:
         TypeError, ValueError: naming the argument.
     """
-    values = (value, value) if isinstance(value, int) else tuple(value)
-    if len(values) != 2 or not all(isinstance(v, int) for v in values):
-        raise TypeError(f"{name} takes an int or two ints, not {value!r}")
-    if min(values) < least:
+    try:
+        first, second = _twice(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} takes an int or two ints, not {value!r}") from None
+    if min(first, second) < least:
         raise ValueError(f"{name}={value!r}: each must be at least {least}")
-    return values[0], values[1]
+    return first, second
+
+
+def _twice(value: Any) -> Pair:
+    """One int as two, or two ints; TypeError or ValueError for anything else."""
+    try:
+        both = static_int(value)
+    except TypeError:
+        first, second = (static_int(v) for v in value)
+        return first, second
+    return both, both
 
 
 def resolve_padding(
@@ -94,16 +107,17 @@ def resolve_padding(
             low_high = jax.lax.padtype_to_pads(in_hw, window, strides, padding.upper())
         except (ValueError, RuntimeError) as error:
             raise ValueError(f"padding={padding!r}; strings are SAME, SAME_LOWER, VALID") from error
-        return _pairs(low_high, padding)
-    if isinstance(padding, int):
-        return _pairs([(padding, padding)] * 2, padding)
-    each = [(p, p) if isinstance(p, int) else p for p in padding]
-    return _pairs(each, padding)
-
-
-def _pairs(value: Sequence[Any], given: Any) -> tuple[Pair, Pair]:
-    flat = [tuple(int(q) for q in p) for p in value]
-    if len(flat) != 2 or any(len(p) != 2 for p in flat):
-        raise TypeError(f"padding takes a string, an int, or two (low, high) pairs, not {given!r}")
-    (top, bottom), (left, right) = flat
-    return (top, bottom), (left, right)
+        vertical, horizontal = map(_twice, low_high)
+        return vertical, horizontal
+    try:
+        both = static_int(padding)
+        return (both, both), (both, both)
+    except TypeError:
+        pass
+    try:
+        vertical, horizontal = map(_twice, padding)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"padding takes a string, an int, or two (low, high) pairs, not {padding!r}"
+        ) from None
+    return vertical, horizontal

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jaxsparse.bench.command import find_cases, parse_tile, platform_tag
+from jaxsparse.bench.report import make_folders
 from jaxsparse.index import tile_index
 from jaxsparse.ops import masked_conv
 from jaxsparse.select.sites import Site
@@ -23,7 +24,7 @@ from jaxsparse.tune.tuner import DENSITIES, measure, sites_of, table_of
 def tune(
     case_names: Annotated[
         list[str] | None,
-        typer.Option("--case", help="A case, or the tag of several (cpu, gpu). Repeatable."),
+        typer.Option("--case", help="A case, or a tag: cpu, gpu, odd, quick. Repeatable."),
     ] = None,
     mask: Annotated[list[str] | None, typer.Option(help="Masks by name. Repeatable.")] = None,
     density: Annotated[list[float] | None, typer.Option(help="0 to 1. Repeatable.")] = None,
@@ -37,10 +38,12 @@ def tune(
     out: Annotated[Path | None, typer.Option(help="Write the table here, as JSON.")] = None,
     cache: Annotated[bool, typer.Option(help="Take and keep measurements.")] = True,
 ) -> None:
-    """Measure every variant on cases by name, and make the tuning table of this machine's
-    device.
+    """Measure variants into a tuning table.
+
+    Every variant runs on cases by name; the table is for this machine's device.
     """
     try:
+        make_folders(out)
         chosen = find_cases(case_names or [platform_tag()])
         tiles = [t for t in map(parse_tile, tile or ["1x1"]) if t is not None]
         best: tuple[float, TuningTable] | None = None

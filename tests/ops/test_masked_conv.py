@@ -169,9 +169,10 @@ def test_activation(implementation, rng, activation):
         activation=activation,
         implementation=implementation,
     )
-    # XLA's TF32 sums before the clip are larger than what is left of them; ours keep the bound.
-    xla_tf32 = implementation == "reference" and jax.default_backend() == "gpu"
-    close(got, want, "float32", scale=4.0 if xla_tf32 else 1.0)
+    # TF32 errs by the sums before the activation, which are larger than what relu6 leaves of them.
+    sums = oracle(*(diff[k] for k in ("x", "kernel")), mask, bias=diff["bias"])
+    larger = max(1.0, np.abs(sums).max()) / max(1.0, np.abs(want).max())
+    close(got, want, "float32", scale=larger if jax.default_backend() == "gpu" else 1.0)
 
 
 def test_float32_result_of_bfloat16(implementation, rng):

@@ -99,6 +99,54 @@ def test_nothing_to_tune():
         tune(jnp.sum, jnp.ones(3))
 
 
+def test_an_op_without_an_index_is_left_out(call):
+    run, *args = call
+
+    def both(x, kernel):
+        sizes = jnp.asarray([3, 5])
+        return run(x, kernel), js.grouped_matmul(x[0, 0], jnp.ones((2, x.shape[3], 8)), sizes)
+
+    with pytest.warns(RuntimeWarning, match="not tuned: grouped_matmul"):
+        made = quick(both, *args, densities=0.5)
+    assert {e.op for e in made.entries} == {"masked_conv"}
+    only = functools.partial(js.grouped_matmul, group_sizes=jnp.asarray([3, 5]))
+    with (
+        pytest.warns(RuntimeWarning, match="not tuned: grouped_matmul"),
+        pytest.raises(ValueError, match="nothing to tune"),
+    ):
+        quick(only, jnp.ones((8, 4)), jnp.ones((2, 4, 8)))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"densities": ()},
+        {"densities": "x"},
+        {"densities": 1.5},
+        {"masks": 3},
+        {"masks": []},
+        {"samples": 0},
+        {"calls": 0},
+        {"size": 0},
+        {"cache": 3},
+    ],
+)
+def test_a_wrong_option_is_named(call, option):
+    run, *args = call
+    with pytest.raises((TypeError, ValueError), match=next(iter(option))):
+        quick(run, *args, **option)
+
+
+def test_one_mask_and_a_folder_by_name(call, tmp_path):
+    run, *args = call
+    mask = np.zeros(case("b1_16x16x16_quick").mask_shape, bool)
+    mask[:, :4] = True
+    folder = tmp_path / "kept"
+    made = quick(run, *args, masks=mask, cache=str(folder))
+    assert len(made.entries) == 1
+    assert list(folder.glob("*.json"))
+
+
 @pytest.mark.usefixtures("fresh_traces")
 def test_a_wrong_variant_is_left_out(call, monkeypatch):
     run, *args = call
