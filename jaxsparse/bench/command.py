@@ -1,8 +1,6 @@
 """`jaxsparse bench`: the commands of the benchmarks, and that of masked_conv."""
 
 import dataclasses
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +11,7 @@ from rich.progress import Progress
 from jaxsparse.bench import challenge, product_command
 from jaxsparse.bench.masked_conv import OP, Plan, measure, platform_name
 from jaxsparse.bench.plot import plot_report
-from jaxsparse.bench.provenance import provenance
+from jaxsparse.bench.provenance import command_line, provenance
 from jaxsparse.bench.report import Report, make_folders
 from jaxsparse.bench.table import show_report
 from jaxsparse.select.config import SELECTIONS
@@ -119,7 +117,7 @@ def run(chosen: list[ConvCase], masks: list[str], dtypes: list[str], plan: Plan)
     error.
     """
     rows = []
-    where = provenance(shlex.join(["jaxsparse", *sys.argv[1:]]))
+    where = provenance(command_line())
     total = len(chosen) * len(masks) * len(dtypes) * len(plan.densities)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("measuring", total=total)

@@ -1,8 +1,6 @@
 """`jaxsparse bench grouped_matmul | masked_matmul | moe`: their command lines."""
 
 import dataclasses
-import shlex
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +14,7 @@ from jaxsparse.bench import masked_matmul as masked
 from jaxsparse.bench import moe as mixture
 from jaxsparse.bench.product_rows import ProductReport, ProductRow, show_products
 from jaxsparse.bench.products import Comparison, ProductPlan, measure, platform_name
-from jaxsparse.bench.provenance import provenance
+from jaxsparse.bench.provenance import command_line, provenance
 from jaxsparse.bench.report import make_folders
 from jaxsparse.testing.product_cases import GROUPED_CASES, MATMUL_CASES, MOE_CASES, find
 
@@ -148,7 +146,7 @@ def default_tag(quick: bool) -> str:
 def run(comparisons: Iterable[Comparison], plan: ProductPlan) -> ProductReport:
     """Measure every comparison, what runs on the terminal's standard error."""
     rows: list[ProductRow] = []
-    where = provenance(shlex.join(["jaxsparse", *sys.argv[1:]]))
+    where = provenance(command_line())
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("drawing inputs", total=None)

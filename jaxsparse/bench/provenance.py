@@ -4,7 +4,9 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -93,3 +95,10 @@ def cpu_model() -> str:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
+
+
+def command_line() -> str:
+    """How this process was started: `jaxsparse ...`, or `python <file>.py ...`."""
+    started = Path(sys.argv[0])
+    first = ["python", started.name] if started.suffix == ".py" else ["jaxsparse"]
+    return shlex.join([*first, *sys.argv[1:]])

@@ -57,7 +57,6 @@ CASES = {
     "groups bool": ({"groups": True}, TypeError, "groups=True"),
     "groups fraction": ({"groups": 1.0}, TypeError, "groups=1.0"),
     "activation function": ({"activation": jax.nn.relu}, TypeError, "activation must be a name"),
-    "window": ({"kernel": KERNEL[:0]}, ValueError, "kernel has shape .* window"),
     "active type": (
         {"active": jax.ShapeDtypeStruct(MASK.shape, bool)},
         TypeError,
