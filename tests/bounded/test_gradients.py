@@ -17,7 +17,7 @@ def dense(x, weights, biases, uppers):
     return x
 
 
-def close(got, want):
+def assert_close(got, want):
     np.testing.assert_allclose(got, want, atol=1e-4 * max(1.0, float(np.abs(want).max())))
 
 
@@ -34,7 +34,7 @@ def test_values_of_one_layer(implementation, rng, way):
         acts = js.bounded_matmul(x, layer, dataflow=way, implementation=implementation)
         return (acts.materialize() * g).sum()
 
-    close(jax.jit(jax.grad(f))(x), jax.grad(lambda x: (dense(x, *stack) * g).sum())(x))
+    assert_close(jax.jit(jax.grad(f))(x), jax.grad(lambda x: (dense(x, *stack) * g).sum())(x))
 
 
 def test_through_codes_layer_by_layer(implementation, rng):
@@ -49,9 +49,9 @@ def test_through_codes_layer_by_layer(implementation, rng):
 
     want = jax.grad(lambda x: (dense(x, *stack) ** 2).sum())(x)
     assert bool((want != 0).any())
-    close(jax.grad(f)(x), want)
+    assert_close(jax.grad(f)(x), want)
     per_image = jax.vmap(jax.grad(lambda row: f(row[None])))(x)
-    close(per_image, want)
+    assert_close(per_image, want)
 
 
 def test_weights_and_bias_of_one_layer(implementation, rng):
@@ -70,7 +70,7 @@ def test_weights_and_bias_of_one_layer(implementation, rng):
 
     args = jnp.asarray(layer.weights), jnp.asarray(layer.bias)
     for got, wanted in zip(jax.grad(f, (0, 1))(*args), jax.grad(want, (0, 1))(*args), strict=True):
-        close(got, wanted)
+        assert_close(got, wanted)
 
 
 def test_other_weights_have_no_proofs(rng):
@@ -88,7 +88,7 @@ def test_a_network(implementation, rng, make):
     net = js.bounded.network(layers_of(stack), implementation=implementation)
     x = jnp.asarray(inputs(rng, 16, 20)) * 0.2
     f = jax.jit(jax.grad(lambda x: (net(x).materialize() ** 2).sum()))
-    close(f(x), jax.grad(lambda x: (dense(x, *stack) ** 2).sum())(x))
+    assert_close(f(x), jax.grad(lambda x: (dense(x, *stack) ** 2).sum())(x))
 
 
 def test_what_has_no_derivative_says_so(rng):

@@ -136,14 +136,14 @@ def test_gradients_equal_those_of_flax_times_mask(face, rng, implementation):
     def flax(params, x, base):
         return (jnp.where(mask[..., None], dense(params, x), base) * weight).sum()
 
-    def close(a, b):
+    def assert_close(a, b):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
     got = jax.jit(jax.grad(ours, (0, 1, 2)))(params, x, base)
     want = jax.grad(flax, (0, 1, 2))(params, x, base)
     assert [a.shape for a in jax.tree.leaves(got)] == [a.shape for a in jax.tree.leaves(want)]
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-        close(a, b)
+        assert_close(a, b)
     check_grads(lambda x: masked(params, x, mask), (x,), 1, modes=["rev"], rtol=2e-2, atol=2e-2)
 
 

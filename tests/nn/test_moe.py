@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen, nnx
-from ops.op_suite import close
+from ops.op_suite import assert_close
 
 import jaxsparse as js
 from jaxsparse import nn
@@ -61,7 +61,7 @@ def test_values(rng, implementation, top_k, activation):
         rng, top_k=top_k, activation=activation, implementation=implementation
     )
     got, loss = jax.jit(layer.apply)(variables, x)
-    close(got, serial(variables["params"], x, top_k=top_k, activation=activation), "float32")
+    assert_close(got, serial(variables["params"], x, top_k=top_k, activation=activation), "float32")
     assert 0.5 < float(loss) <= EXPERTS
     shapes = {k: v.shape for k, v in variables["params"].items()}
     want = {"router": (D, EXPERTS), "up": (EXPERTS, D, HIDDEN), "down": (EXPERTS, HIDDEN, D)}
@@ -79,7 +79,7 @@ def test_token_mask_and_nan(rng):
         return jnp.sum(y**2) + balance, y
 
     (_, got), gradients = jax.value_and_grad(loss, (0, 1), has_aux=True)(variables, x)
-    close(got, want, "float32")
+    assert_close(got, want, "float32")
     assert all(np.isfinite(np.asarray(g)).all() for g in jax.tree.leaves(gradients))
 
 
@@ -100,7 +100,7 @@ def test_gradients_match_the_dense_mixture(rng):
     want = jax.grad(lambda p, x: jnp.sum(jnp.sin(dense(p, x))), (0, 1))
     args = (variables["params"], x)
     for a, b in zip(jax.tree.leaves(got(*args)), jax.tree.leaves(want(*args)), strict=True):
-        close(a, b, "float32", scale=4.0)
+        assert_close(a, b, "float32", scale=4.0)
 
 
 def test_expert_choice(rng):
@@ -115,7 +115,7 @@ def test_expert_choice(rng):
     for e in range(EXPERTS):
         for t in np.argsort(-probabilities[:, e])[:capacity]:
             want[t] += probabilities[t, e] * expert(p, tokens[t], e, "swiglu")
-    close(got, want.reshape(x.shape), "float32")
+    assert_close(got, want.reshape(x.shape), "float32")
     assert float(loss) == 0
     masked, _ = layer.apply(variables, x, jnp.zeros(x.shape[:2], bool))
     np.testing.assert_array_equal(masked, 0)
@@ -136,8 +136,8 @@ def test_nnx_equals_linen(rng):
         assert getattr(other, name).shape == value.shape
         getattr(other, name)[...] = value
     (a, la), (b, lb) = layer.apply(variables, x), nnx.jit(lambda m, x: m(x))(other, x)
-    close(a, b, "float32")  # one runs eagerly, the other jitted: XLA fuses them differently
-    close(la, lb, "float32")
+    assert_close(a, b, "float32")  # one runs eagerly, the other jitted: XLA fuses them differently
+    assert_close(la, lb, "float32")
 
 
 @pytest.mark.parametrize(
@@ -214,10 +214,10 @@ def test_masked_dense_takes_flax_checkpoints(rng, dtype):
     assert jax.tree.map(jnp.shape, ours.init(jax.random.key(0), x, mask)) == jax.tree.map(
         jnp.shape, variables
     )
-    close(ours.apply(variables, x, mask), want, dtype.dtype.name)
+    assert_close(ours.apply(variables, x, mask), want, dtype.dtype.name)
     other = nn.nnx.MaskedDense(D, HIDDEN, dtype=dtype, activation="relu", rngs=nnx.Rngs(0))
     other.kernel[...] = variables["params"]["kernel"]
     other.bias[...] = variables["params"]["bias"]
-    close(other(x, mask), want, dtype.dtype.name)
+    assert_close(other(x, mask), want, dtype.dtype.name)
     full = jnp.ones_like(mask)
-    close(ours.apply(variables, x, full), ours.apply(variables, x), dtype.dtype.name)
+    assert_close(ours.apply(variables, x, full), ours.apply(variables, x), dtype.dtype.name)

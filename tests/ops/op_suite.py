@@ -37,7 +37,7 @@ class OpSpec:
     tiles: tuple[tuple[int, int], ...] = ((1, 1), (2, 4), (3, 5), (8, 16))
 
 
-def close(got: Any, want: Any, dtype: str, scale: float = 1.0) -> None:
+def assert_close(got: Any, want: Any, dtype: str, scale: float = 1.0) -> None:
     """Largest error over the largest value; nothing may be NaN."""
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
     assert got.shape == want.shape
@@ -69,7 +69,7 @@ class OpSuite:
         diff, mask = self.spec.inputs(rng, density)
         got = self.run(cast(diff, dtype), jnp.asarray(mask), implementation)
         assert got.dtype == dtype
-        close(got, self.spec.oracle(rounded(diff, dtype), mask), dtype)
+        assert_close(got, self.spec.oracle(rounded(diff, dtype), mask), dtype)
 
     def test_tiles(self, implementation, rng):
         diff, mask = self.spec.inputs(rng, 0.3)
@@ -77,7 +77,9 @@ class OpSuite:
         for tile in self.spec.tiles:
             for align in ("grid", "component"):
                 index = js.tile_index(jnp.asarray(mask), tile, align=align)
-                close(self.run(cast(diff, "float32"), index, implementation), want, "float32")
+                assert_close(
+                    self.run(cast(diff, "float32"), index, implementation), want, "float32"
+                )
 
     @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
     def test_grad(self, implementation, rng, dtype):
@@ -95,7 +97,7 @@ class OpSuite:
         with jax.default_matmul_precision("highest"):
             want = jax.grad(lambda d: loss(lambda d: self.spec.dense(d, mask), d))(exact)
         for name in diff:
-            close(got[name], want[name], dtype, scale=2.0)
+            assert_close(got[name], want[name], dtype, scale=2.0)
 
     def test_second_derivative(self, implementation, rng):
         diff, mask = self.spec.inputs(rng, 0.4)
@@ -109,7 +111,7 @@ class OpSuite:
             got = jax.grad(lambda d: norm(lambda d: self.run(d, mask, implementation), d))(diff)
             want = jax.grad(lambda d: norm(lambda d: self.spec.dense(d, mask), d))(diff)
         for name in diff:
-            close(got[name], want[name], "float32", scale=20.0)
+            assert_close(got[name], want[name], "float32", scale=20.0)
 
     def test_jit_serves_every_mask(self, implementation, rng):
         diff, mask = self.spec.inputs(rng, 0.3)
@@ -122,7 +124,7 @@ class OpSuite:
 
         for density in (0.3, 0.0, 1.0, 0.6):
             _, mask = self.spec.inputs(rng, density)
-            close(
+            assert_close(
                 f(cast(diff, "float32"), jnp.asarray(mask)), self.spec.oracle(diff, mask), "float32"
             )
         assert len(traces) == 1
@@ -151,7 +153,7 @@ class OpSuite:
         got = jax.jit(jax.vmap(f, in_axes=axes))(stacked, masks)
         for i in range(3):
             one = {k: diffs[i if k in moving else 0][k] for k in diffs[0]}
-            close(got[i], self.spec.oracle(one, pairs[i if many_masks else 1][1]), "float32")
+            assert_close(got[i], self.spec.oracle(one, pairs[i if many_masks else 1][1]), "float32")
 
     def test_vmap_of_grad(self, implementation, rng):
         pairs = [self.spec.inputs(rng, d) for d in (0.2, 0.7)]
@@ -166,7 +168,7 @@ class OpSuite:
         for i in range(2):
             want = gradient(diffs[i], masks[i])
             for name in want:
-                close(got[name][i], want[name], "float32", scale=2.0)
+                assert_close(got[name][i], want[name], "float32", scale=2.0)
 
     def test_scan_and_remat(self, implementation, rng):
         pairs = [self.spec.inputs(rng, d) for d in (0.2, 0.9)]
@@ -184,13 +186,15 @@ class OpSuite:
             return jax.lax.scan(jax.checkpoint(body), jnp.float32(0), masks)[0]
 
         want = sum(jnp.sum(jnp.sin(self.run(diff, m, implementation))) for m in masks)
-        close(jax.jit(lambda m: jax.lax.scan(step, jnp.float32(0), m)[0])(masks), want, "float32")
+        assert_close(
+            jax.jit(lambda m: jax.lax.scan(step, jnp.float32(0), m)[0])(masks), want, "float32"
+        )
         got = jax.jit(jax.grad(loss))(diff)
         plain = jax.grad(
             lambda d: sum(jnp.sum(jnp.sin(self.run(d, m, implementation))) for m in masks)
         )(diff)
         for name in got:
-            close(got[name], plain[name], "float32", scale=2.0)
+            assert_close(got[name], plain[name], "float32", scale=2.0)
 
     @pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
     def test_shard_map(self, implementation, rng):
@@ -209,12 +213,12 @@ class OpSuite:
         sharded = jax.jit(
             jax.shard_map(f, mesh=mesh, in_specs=(specs, P("data")), out_specs=P("data"))
         )
-        close(sharded(whole, mask), f(whole, mask), "float32")
+        assert_close(sharded(whole, mask), f(whole, mask), "float32")
         assert "all-gather" not in sharded.lower(whole, mask).compile().as_text()
         got = jax.jit(jax.grad(lambda d: jnp.sum(jnp.sin(sharded(d, mask)))))(whole)
         want = jax.grad(lambda d: jnp.sum(jnp.sin(f(d, mask))))(whole)
         for name in one:
-            close(got[name], want[name], "float32", scale=2.0)
+            assert_close(got[name], want[name], "float32", scale=2.0)
 
     def test_export(self, implementation, rng):
         diff, mask = self.spec.inputs(rng, 0.4)
@@ -222,7 +226,7 @@ class OpSuite:
         f = jax.jit(functools.partial(self.run, implementation=implementation))
         blob = jax.export.export(f, disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(diff, mask)
         again = jax.export.deserialize(blob.serialize())
-        close(again.call(diff, mask), f(diff, mask), "float32")
+        assert_close(again.call(diff, mask), f(diff, mask), "float32")
 
     def test_overflow_is_flagged_and_written_nowhere(self, implementation, rng):
         diff, mask = self.spec.inputs(rng, 0.6)
@@ -235,7 +239,7 @@ class OpSuite:
         ids = (cells[..., 0] * rows + cells[..., 1] // 2) * cols + cells[..., 2] // 2
         listed = np.isin(ids, np.unique(ids[mask])[:3]) & mask
         got = self.run(cast(diff, "float32"), index, implementation)
-        close(got, self.spec.oracle(diff, listed), "float32")
+        assert_close(got, self.spec.oracle(diff, listed), "float32")
 
     def test_nan_in_masked_lanes(self, implementation, rng):
         diff, mask = self.spec.inputs(rng, 0.3)
@@ -245,7 +249,7 @@ class OpSuite:
         want = self.spec.oracle(diff, mask)
         x[:, :, -x.shape[2] // 4 :] = np.nan
         diff = cast({**diff, "x": x}, "float32")
-        close(self.run(diff, jnp.asarray(mask), implementation), want, "float32")
+        assert_close(self.run(diff, jnp.asarray(mask), implementation), want, "float32")
         got = jax.grad(lambda d: jnp.sum(self.run(d, jnp.asarray(mask), implementation) ** 2))(diff)
         for name, gradient in got.items():
             assert np.isfinite(np.asarray(gradient)).all(), name

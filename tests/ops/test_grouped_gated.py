@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ops.grouped_matmul_oracle import grouped_matmul as oracle
-from ops.op_suite import close, rounded
+from ops.op_suite import assert_close, rounded
 
 from jaxsparse.ops.grouped_gated import grouped_gated
 
@@ -40,7 +40,7 @@ def test_values(implementation, rng, dtype, gathers):
     gather = gather if gathers else None
     got = call(arrays, sizes, gather, implementation)
     assert got.dtype == dtype
-    close(got, expected(arrays, sizes, gather), dtype, scale=2.0)
+    assert_close(got, expected(arrays, sizes, gather), dtype, scale=2.0)
 
 
 def test_gradient(implementation, rng):
@@ -56,7 +56,7 @@ def test_gradient(implementation, rng):
         want = jax.grad(lambda a: loss(a, "reference"))(exact)
     for name, value in got.items():
         assert value.dtype == jnp.bfloat16
-        close(value, want[name], "bfloat16", scale=2.0)
+        assert_close(value, want[name], "bfloat16", scale=2.0)
 
 
 def test_vmap(implementation, rng):
@@ -69,4 +69,4 @@ def test_vmap(implementation, rng):
     got = jax.jit(jax.vmap(run))(many)
     for i in range(2):
         one = {k: v[i] for k, v in many.items()}
-        close(got[i], expected(one, sizes, gather), "bfloat16", scale=2.0)
+        assert_close(got[i], expected(one, sizes, gather), "bfloat16", scale=2.0)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 from ops.grouped_matmul_oracle import grouped_matmul as oracle
-from ops.op_suite import cast, close, rounded
+from ops.op_suite import assert_close, cast, rounded
 
 import jaxsparse as js
 
@@ -88,7 +88,7 @@ def test_values(implementation, rng, form, dtype):
     diff, rest = problem(rng, form)
     got = run(cast(diff, dtype), rest, implementation)
     assert got.dtype == dtype
-    close(got, expected(rounded(diff, dtype), rest), dtype)
+    assert_close(got, expected(rounded(diff, dtype), rest), dtype)
 
 
 def test_equals_ragged_dot(implementation, rng):
@@ -97,11 +97,11 @@ def test_equals_ragged_dot(implementation, rng):
     got = run(diff, rest, implementation)
     want = jax.lax.ragged_dot(diff["lhs"], diff["rhs"], sizes)
     assert got.dtype == want.dtype
-    close(got, want, "float32")
+    assert_close(got, want, "float32")
     half = cast(diff, "bfloat16")
     wide = run(half, rest, implementation, preferred_element_type=jnp.float32)
     assert wide.dtype == jnp.float32
-    close(
+    assert_close(
         wide, oracle(*(np.asarray(half[k], np.float64) for k in ("lhs", "rhs")), sizes), "float32"
     )
 
@@ -119,7 +119,7 @@ def test_grad(implementation, rng, form, dtype):
         want = jax.grad(lambda d: jnp.sum(dense(d, rest) * weight))(exact)
     for name in diff:
         assert got[name].dtype == dtype
-        close(got[name], want[name], dtype, scale=2.0)
+        assert_close(got[name], want[name], dtype, scale=2.0)
 
 
 @pytest.mark.parametrize("form", ["plain", "scatter", "all"])
@@ -135,7 +135,7 @@ def test_second_derivative(implementation, rng, form):
         got = jax.grad(lambda d: norm(lambda d: run(d, rest, implementation), d))(diff)
         want = jax.grad(lambda d: norm(lambda d: dense(d, rest), d))(diff)
     for name in diff:
-        close(got[name], want[name], "float32", scale=20.0)
+        assert_close(got[name], want[name], "float32", scale=20.0)
 
 
 def test_jit_serves_every_size(implementation, rng):
@@ -149,7 +149,7 @@ def test_jit_serves_every_size(implementation, rng):
 
     for sizes in ([10, 0, 20, 5, 5], [0] * 5, [50, 0, 0, 0, 0], [0, 0, 0, 0, 50], [1, 1, 1, 1, 1]):
         got = f(cast(diff, "float32"), jnp.asarray(sizes, jnp.int32))
-        close(got, expected(diff, {**rest, "group_sizes": np.asarray(sizes)}), "float32")
+        assert_close(got, expected(diff, {**rest, "group_sizes": np.asarray(sizes)}), "float32")
     assert len(traces) == 1
 
 
@@ -181,9 +181,9 @@ def test_vmap(implementation, rng, batched):
     gradients = jax.jit(jax.vmap(loss, in_axes=(axes,)))(stacked)
     for i in range(3):
         one = {k: jnp.asarray(diffs[i if k in moving else 0][k]) for k in axes}
-        close(got[i], f(one), "float32")
+        assert_close(got[i], f(one), "float32")
         for name, want in loss(one).items():
-            close(gradients[name][i], want, "float32", scale=2.0)
+            assert_close(gradients[name][i], want, "float32", scale=2.0)
 
 
 def test_scan_and_remat(implementation, rng):
@@ -201,9 +201,9 @@ def test_scan_and_remat(implementation, rng):
 
     got, want = jax.jit(jax.value_and_grad(lambda d: total(d, True)))(diff), None
     want = jax.value_and_grad(lambda d: total(d, False))(diff)
-    close(got[0], want[0], "float32")
+    assert_close(got[0], want[0], "float32")
     for name in diff:
-        close(got[1][name], want[1][name], "float32", scale=2.0)
+        assert_close(got[1][name], want[1][name], "float32", scale=2.0)
 
 
 @pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
@@ -234,12 +234,12 @@ def test_shard_map(implementation, rng):
             parts.append(run(one, rest, implementation))
         return jnp.concatenate(parts)
 
-    close(sharded(whole, index), serial(whole), "float32")
+    assert_close(sharded(whole, index), serial(whole), "float32")
     assert "all-gather" not in sharded.lower(whole, index).compile().as_text()
     got = jax.jit(jax.grad(lambda d: jnp.sum(jnp.sin(sharded(d, index)))))(whole)
     want = jax.grad(lambda d: jnp.sum(jnp.sin(serial(d))))(whole)
     for name in whole:
-        close(got[name], want[name], "float32", scale=2.0)
+        assert_close(got[name], want[name], "float32", scale=2.0)
 
 
 def test_export(implementation, rng):
@@ -248,7 +248,7 @@ def test_export(implementation, rng):
     f = jax.jit(lambda d, s: run(d, {**rest, "group_sizes": s}, implementation))
     blob = jax.export.export(f, disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(diff, sizes)
     again = jax.export.deserialize(blob.serialize())
-    close(again.call(diff, sizes), f(diff, sizes), "float32")
+    assert_close(again.call(diff, sizes), f(diff, sizes), "float32")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -268,7 +268,7 @@ def test_nan_that_nobody_owns(implementation, rng, form):
     if "row_weights" in diff:
         diff["row_weights"][unowned:] = np.nan
     diff = cast(diff, "float32")
-    close(run(diff, rest, implementation), want, "float32")
+    assert_close(run(diff, rest, implementation), want, "float32")
     gradient = jax.grad(lambda d: jnp.sum(run(d, rest, implementation) ** 2))(diff)
     for name, value in gradient.items():
         assert np.isfinite(np.asarray(value)).all(), name
@@ -291,7 +291,7 @@ def test_variants(rng, variant):
     diff, rest = problem(rng, rows=300, groups=4, outputs=150, depth=70)
     assert variant in {v.name for v in js.variants("grouped_matmul")}
     with js.config(variant=variant):
-        close(run(cast(diff, "float32"), rest, "cpu"), expected(diff, rest), "float32")
+        assert_close(run(cast(diff, "float32"), rest, "cpu"), expected(diff, rest), "float32")
 
 
 WILD = {
@@ -327,7 +327,7 @@ def wild_problem(data, rows, tokens, depth, outputs, groups, form):
 @given(**WILD)
 def test_any_shape(implementation, **drawn):
     diff, rest = wild_problem(**drawn)
-    close(
+    assert_close(
         run(cast(diff, "float32"), rest, implementation), expected(diff, rest), "float32", scale=8.0
     )
 
@@ -344,7 +344,7 @@ def test_any_shape_grad(**drawn):
         for name in ("cpu", "reference")
     )
     for name in diff:
-        close(got[name], want[name], "float32", scale=8.0)
+        assert_close(got[name], want[name], "float32", scale=8.0)
 
 
 def test_explain_counts_rows(rng):

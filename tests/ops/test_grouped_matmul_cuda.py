@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ops.grouped_matmul_oracle import grouped_matmul as oracle
 from ops.grouped_matmul_oracle import route as route_oracle
-from ops.op_suite import cast, close, rounded
+from ops.op_suite import assert_close, cast, rounded
 
 import jaxsparse as js
 
@@ -72,13 +72,15 @@ def test_variants(rng, variant, dtype):
     assert variant in {v.name for v in js.variants("grouped_matmul") if v.platform == "cuda"}
     diff, rest = problem(rng)
     with js.config(variant=variant):
-        close(run(cast(diff, dtype), rest), expected(rounded(diff, dtype), rest), dtype)
+        assert_close(run(cast(diff, dtype), rest), expected(rounded(diff, dtype), rest), dtype)
 
 
 @pytest.mark.parametrize("skew", SKEWS)
 def test_skew(rng, skew):
     diff, rest = problem(rng, skew)
-    close(run(cast(diff, "bfloat16"), rest), expected(rounded(diff, "bfloat16"), rest), "bfloat16")
+    assert_close(
+        run(cast(diff, "bfloat16"), rest), expected(rounded(diff, "bfloat16"), rest), "bfloat16"
+    )
 
 
 @pytest.mark.parametrize("skew", SKEWS)
@@ -110,7 +112,7 @@ def test_gradients(rng, skew, fused):
     want = jax.grad(lambda d: loss(d, "reference"))(cast(rounded(half, "float32"), "float32"))
     for name in diff:
         assert got[name].dtype == half[name].dtype
-        close(got[name], want[name], "bfloat16", scale=2.0)
+        assert_close(got[name], want[name], "bfloat16", scale=2.0)
 
 
 def test_float32_in_full(rng):
@@ -126,7 +128,7 @@ def test_many_rows_of_one_target(rng):
     """More sorted rows than the combine keeps slots for."""
     diff, rest = problem(rng)
     rest["scatter"][100:400] = 7
-    close(run(cast(diff, "float32"), rest), expected(diff, rest), "float32")
+    assert_close(run(cast(diff, "float32"), rest), expected(diff, rest), "float32")
 
 
 def test_temporary_memory():

@@ -8,7 +8,7 @@ import math
 import jax
 import jax.numpy as jnp
 import pytest
-from ops.op_suite import close
+from ops.op_suite import assert_close
 from ops.test_masked_conv import make_inputs
 
 import jaxsparse as js
@@ -87,7 +87,7 @@ def test_three_forms_agree(call, rng, dtype):
             with js.config(selection=selection, tuning=table_with(steps())):
                 got = jax.jit(run)(mask)
             assert got.dtype == want.dtype
-            close(got, want, dtype)
+            assert_close(got, want, dtype)
 
 
 def test_each_variant_runs_where_it_is_cheapest(call, rng):
@@ -100,7 +100,7 @@ def test_each_variant_runs_where_it_is_cheapest(call, rng):
             got = jax.jit(call)(mask)
         ran.add(variant.removesuffix(" on every tile"))
         with js.config(variant="dense"):
-            close(got, call(mask), "float32")
+            assert_close(got, call(mask), "float32")
     assert len(ran) >= 2
 
 
@@ -133,7 +133,7 @@ def test_an_index_serves_many_ops(call, rng):
         with js.config(selection="device", tuning=table_with(steps())):
             assert chosen(call, index)[0] == "device"
             got = jax.jit(call)(index)
-        close(got, call(mask), "float32")
+        assert_close(got, call(mask), "float32")
 
 
 def test_an_overflowing_list_stays_what_it_is(call, rng):
@@ -146,7 +146,7 @@ def test_an_overflowing_list_stays_what_it_is(call, rng):
         got = jax.jit(call)(index)
     assert how == "device"
     assert "every tile" not in name
-    close(got, want, "float32")
+    assert_close(got, want, "float32")
 
 
 def test_components_are_served_too(call, rng):
@@ -154,7 +154,7 @@ def test_components_are_served_too(call, rng):
     index = js.tile_index(mask, (2, 4), align="component")
     with js.config(selection="device", tuning=table_with(steps())):
         assert chosen(call, index)[0] == "device"
-        close(jax.jit(call)(index), call(mask), "float32")
+        assert_close(jax.jit(call)(index), call(mask), "float32")
 
 
 def test_gradients(call, rng):
@@ -172,7 +172,7 @@ def test_gradients(call, rng):
         got = jax.jit(grad)(x, call.arrays["kernel"], mask)
     assert text.count("@jaxsparse_masked_conv_device(") >= 2
     for a, b in zip(got, want, strict=True):
-        close(a, b, "float32", scale=4.0)
+        assert_close(a, b, "float32", scale=4.0)
 
 
 def test_vmap_scan_and_remat(call, rng):
@@ -186,8 +186,8 @@ def test_vmap_scan_and_remat(call, rng):
         mapped = jax.jit(jax.vmap(call))(batch)
         _, scanned = jax.jit(lambda b: jax.lax.scan(body, 0, b))(batch)
     for i in range(3):
-        close(mapped[i], want[i], "float32")
-        close(scanned[i], want[i], "float32")
+        assert_close(mapped[i], want[i], "float32")
+        assert_close(scanned[i], want[i], "float32")
 
 
 def test_export(call, rng):
@@ -196,7 +196,7 @@ def test_export(call, rng):
         exported = jax.export.export(jax.jit(call), disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(
             mask
         )
-    close(jax.export.deserialize(exported.serialize()).call(mask), call(mask), "float32")
+    assert_close(jax.export.deserialize(exported.serialize()).call(mask), call(mask), "float32")
 
 
 def test_shard_map(call, rng):
@@ -211,7 +211,7 @@ def test_shard_map(call, rng):
     mask = masks(rng)[2]
     with js.config(selection="device", tuning=table_with(steps())):
         got = jax.jit(run)(call.arrays["x"], base, mask)
-    close(got, call(mask), "float32")
+    assert_close(got, call(mask), "float32")
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 2])
@@ -233,12 +233,12 @@ def test_candidates_over_several_lists(rng, wanted):
     index = chosen_index(mask, ((1, 1), (4, 8)), candidates)
     assert int(index.choice) == wanted
     got = masked_conv_device.forward(params, "cpu", candidates, x, kernel, None, None, index, None)
-    close(got, js.masked_conv(x, kernel, mask), "float32")
+    assert_close(got, js.masked_conv(x, kernel, mask), "float32")
     by_count = dataclasses.replace(index, candidates=())  # chooses by the counts
     again = masked_conv_device.forward(
         params, "cpu", candidates, x, kernel, None, None, by_count, None
     )
-    close(again, got, "float32")
+    assert_close(again, got, "float32")
 
 
 def test_the_visited_list_alone_overflows(rng):
@@ -264,7 +264,7 @@ def test_the_visited_list_alone_overflows(rng):
         dataclasses.replace(index, others=(short,)),
         None,
     )
-    close(got, js.masked_conv(x, kernel, short), "bfloat16")
+    assert_close(got, js.masked_conv(x, kernel, short), "bfloat16")
 
 
 def test_a_foreign_choice_is_not_followed(call, rng):
@@ -282,7 +282,7 @@ def test_a_foreign_choice_is_not_followed(call, rng):
             index.capacity,
             choice=jnp.asarray(99, jnp.int32),
         )
-        close(jax.jit(call)(wrong), call(mask), "float32")
+        assert_close(jax.jit(call)(wrong), call(mask), "float32")
 
 
 def test_without_rates_it_stays_static_and_says_so(call, rng):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ops.op_suite import close
+from ops.op_suite import assert_close
 
 import jaxsparse as js
 
@@ -158,6 +158,8 @@ def test_donated_and_transposed_operands(implementation, rng):
         donate_argnums=0,
     )
     if implementation == "reference" and jax.default_backend() == "gpu":
-        close(f(base + 0), want, "float32")  # XLA may take another TF32 convolution under jit
+        assert_close(
+            f(base + 0), want, "float32"
+        )  # XLA may take another TF32 convolution under jit
     else:
         np.testing.assert_array_equal(f(base + 0), want)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ops.op_suite import close
+from ops.op_suite import assert_close
 
 import jaxsparse as js
 
@@ -39,7 +39,7 @@ def test_values(implementation, rng, batch, activation):
         base=jnp.asarray(base),
         implementation=implementation,
     )
-    close(got, want, "float32")
+    assert_close(got, want, "float32")
 
 
 def test_gradients_and_vmap(implementation, rng):
@@ -54,17 +54,17 @@ def test_gradients_and_vmap(implementation, rng):
 
     got = jax.grad(ours, (0, 1, 2))(x, w, bias, mask)
     for a, b in zip(got, jax.grad(dense, (0, 1, 2))(x, w, bias, mask), strict=True):
-        close(a, b, "float32", scale=2.0)
+        assert_close(a, b, "float32", scale=2.0)
     many = jax.jit(jax.vmap(ours, in_axes=(0, None, None, 0)))(x, w, bias, mask)
     for i in range(3):
-        close(many[i], dense(x[i], w, bias, mask[i]), "float32", scale=10.0)
+        assert_close(many[i], dense(x[i], w, bias, mask[i]), "float32", scale=10.0)
 
 
 def test_one_index_serves_many_layers(implementation, rng):
     x, w, _, mask = map(jnp.asarray, problem(rng))
     index = js.token_index(mask, implementation=implementation)
     got = js.masked_dense(x, w, index, implementation=implementation)
-    close(got, js.masked_dense(x, w, mask, implementation=implementation), "float32")
+    assert_close(got, js.masked_dense(x, w, mask, implementation=implementation), "float32")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
-from ops.op_suite import cast, close, rounded
+from ops.op_suite import assert_close, cast, rounded
 
 import jaxsparse as js
 from jaxsparse.select.variants import table
@@ -58,7 +58,7 @@ def run(diff, masks, block, implementation, **options):
 @pytest.mark.parametrize("which", ["a_mask", "b_mask", "out_mask", "a_mask b_mask out_mask"])
 def test_granularity(implementation, rng, block, which):
     diff, masks = problem(rng, block, which)
-    close(
+    assert_close(
         run(cast(diff, "float32"), masks, block, implementation),
         oracle(diff, masks, block),
         "float32",
@@ -71,7 +71,7 @@ def test_values(implementation, rng, dtype, density):
     diff, masks = problem(rng, (8, 16), density=density)
     got = run(cast(diff, dtype), masks, (8, 16), implementation)
     assert got.dtype == dtype
-    close(got, oracle(rounded(diff, dtype), masks, (8, 16)), dtype)
+    assert_close(got, oracle(rounded(diff, dtype), masks, (8, 16)), dtype)
 
 
 def test_without_masks_it_is_matmul(implementation, rng):
@@ -80,7 +80,7 @@ def test_without_masks_it_is_matmul(implementation, rng):
         cast(diff, "bfloat16"), {}, (1, 1), implementation, preferred_element_type=jnp.float32
     )
     assert got.dtype == jnp.float32
-    close(got, oracle(rounded(diff, "bfloat16"), {}, (1, 1)), "float32")
+    assert_close(got, oracle(rounded(diff, "bfloat16"), {}, (1, 1)), "float32")
 
 
 def test_a_granularity_for_each_mask(implementation, rng):
@@ -95,7 +95,7 @@ def test_a_granularity_for_each_mask(implementation, rng):
     got = run(
         cast(diff, "float32"), {f"{k}_mask": v for k, v in masks.items()}, blocks, implementation
     )
-    close(got, oracle(diff, full, (1, 1)), "float32")
+    assert_close(got, oracle(diff, full, (1, 1)), "float32")
 
 
 def test_lengths(implementation, rng):
@@ -107,7 +107,7 @@ def test_lengths(implementation, rng):
     diff["a"][np.arange(70)[None] >= lengths[:, None]] = np.nan
     got = run(cast(diff, "float32"), {"a_mask": mask}, (1, 90), implementation)
     clean = {**diff, "a": np.nan_to_num(diff["a"])}
-    close(got, oracle(clean, {}, (1, 1)), "float32")
+    assert_close(got, oracle(clean, {}, (1, 1)), "float32")
     gradient = jax.grad(lambda d: jnp.sum(run(d, {"a_mask": mask}, (1, 90), implementation) ** 2))(
         cast(diff, "float32")
     )
@@ -135,7 +135,7 @@ def test_grad(implementation, rng, block, dtype):
     with jax.default_matmul_precision("highest"):
         want = jax.grad(dense)(cast(rounded(diff, dtype), "float32"))
     for name in diff:
-        close(got[name], want[name], dtype, scale=2.0)
+        assert_close(got[name], want[name], dtype, scale=2.0)
 
 
 def test_second_derivative(implementation, rng):
@@ -159,7 +159,7 @@ def test_second_derivative(implementation, rng):
         got = jax.grad(lambda d: norm(lambda d: run(d, masks, block, implementation), d))(diff)
         want = jax.grad(lambda d: norm(dense, d))(diff)
     for name in diff:
-        close(got[name], want[name], "float32", scale=20.0)
+        assert_close(got[name], want[name], "float32", scale=20.0)
 
 
 @pytest.mark.parametrize("batched", ["all", "a", "b", "a_mask"])
@@ -183,9 +183,9 @@ def test_vmap(implementation, rng, batched):
     gradients = jax.jit(jax.vmap(gradient, in_axes=(axes,)))(stacked)
     for i in range(3):
         one = {k: each[i if k in moving else 0][k] for k in axes}
-        close(got[i], f(one), "float32")
+        assert_close(got[i], f(one), "float32")
         for name, want in gradient(one).items():
-            close(gradients[name][i], want, "float32", scale=2.0)
+            assert_close(gradients[name][i], want, "float32", scale=2.0)
 
 
 @pytest.mark.parametrize("shared", ["none", "a", "b", "masks"])
@@ -197,7 +197,7 @@ def test_leading_axes(implementation, rng, shared):
         masks = {k: v[0, :1] for k, v in masks.items()}
     got = run(cast(diff, "float32"), masks, (8, 16), implementation)
     assert got.shape == (2, 3, 16, 40)
-    close(got, oracle(diff, masks, (8, 16)), "float32")
+    assert_close(got, oracle(diff, masks, (8, 16)), "float32")
 
 
 def test_scan_remat_export(implementation, rng):
@@ -218,12 +218,12 @@ def test_scan_remat_export(implementation, rng):
 
     got, want = jax.jit(jax.grad(scanned))(diff), jax.grad(plain)(diff)
     for name in diff:
-        close(got[name], want[name], "float32", scale=2.0)
+        assert_close(got[name], want[name], "float32", scale=2.0)
     f = jax.jit(functools.partial(run, block=block, implementation=implementation))
     arrays = {k: jnp.asarray(v) for k, v in masks.items()}
     blob = jax.export.export(f, disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(diff, arrays)
     again = jax.export.deserialize(blob.serialize())
-    close(again.call(diff, arrays), f(diff, arrays), "float32")
+    assert_close(again.call(diff, arrays), f(diff, arrays), "float32")
 
 
 @pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
@@ -236,12 +236,12 @@ def test_shard_map(implementation, rng):
     f = lambda d, m: run(d, {"a_mask": m}, (8, 16), implementation)  # noqa: E731
     specs = ({"a": P("data"), "b": P()}, P("data"))
     sharded = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=specs, out_specs=P("data")))
-    close(sharded(diff, mask), f(diff, mask), "float32")
+    assert_close(sharded(diff, mask), f(diff, mask), "float32")
     assert "all-gather" not in sharded.lower(diff, mask).compile().as_text()
     got = jax.jit(jax.grad(lambda d: jnp.sum(jnp.sin(sharded(d, mask)))))(diff)
     want = jax.grad(lambda d: jnp.sum(jnp.sin(f(d, mask))))(diff)
     for name in diff:
-        close(got[name], want[name], "float32", scale=2.0)
+        assert_close(got[name], want[name], "float32", scale=2.0)
 
 
 @pytest.mark.parametrize("block", [(1, 1), (8, 16)])
@@ -252,7 +252,7 @@ def test_nan_in_masked_blocks_and_bitwise_repeat(implementation, rng, block):
     diff["b"][~entries(masks["b_mask"], block, (90, 110))] = np.nan
     diff = cast(diff, "float32")
     f = jax.jit(jax.value_and_grad(lambda d: jnp.sum(run(d, masks, block, implementation) ** 2)))
-    close(run(diff, masks, block, implementation), want, "float32")
+    assert_close(run(diff, masks, block, implementation), want, "float32")
     first = jax.tree.map(np.asarray, f(diff))
     assert all(np.isfinite(v).all() for v in jax.tree.leaves(first))
     for _ in range(4):
@@ -265,7 +265,7 @@ def test_variants(rng, variant):
     diff, masks = problem(rng, (1, 1), size=(130, 150, 170))
     with js.config(variant=variant):
         got = run(cast(diff, "float32"), masks, (1, 1), "cpu")
-    close(got, oracle(diff, masks, (1, 1)), "float32")
+    assert_close(got, oracle(diff, masks, (1, 1)), "float32")
 
 
 @pytest.mark.gpu
@@ -282,7 +282,7 @@ def test_cuda_variants(rng, variant, dtype, block, which):
             diff[name][~entries(masks[f"{name}_mask"], block, shape)] = np.nan
     with js.config(variant=variant):
         got = run(cast(diff, dtype), masks, block, "cuda")
-    close(got, want, dtype)
+    assert_close(got, want, dtype)
 
 
 @pytest.mark.gpu
@@ -314,7 +314,7 @@ def test_lowers_for_cuda(rng):
 def test_any_shape(implementation, data, size, block, which, density):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**31)))
     diff, masks = problem(rng, block, which, size, density)
-    close(
+    assert_close(
         run(cast(diff, "float32"), masks, block, implementation),
         oracle(diff, masks, block),
         "float32",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ops.op_suite import cast, close, rounded
+from ops.op_suite import assert_close, cast, rounded
 
 import jaxsparse as js
 
@@ -72,7 +72,7 @@ def test_geometry(implementation, rng, options, layout):
         want = dense({**diff, "x": cut}, padding="VALID")
     else:
         want = dense(diff, **options)
-    close(got, want, "float32")
+    assert_close(got, want, "float32")
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
@@ -81,7 +81,7 @@ def test_geometry(implementation, rng, options, layout):
 def test_windows(implementation, rng, window, strides, layout):
     diff = problem(rng, window=window)
     got = run(diff, implementation, layout=layout, strides=strides)
-    close(got, dense(diff, strides), "float32")
+    assert_close(got, dense(diff, strides), "float32")
 
 
 @pytest.mark.parametrize("window", [(3, 3), (1, 1)])
@@ -91,14 +91,14 @@ def test_groups(implementation, rng, groups, layout, window):
     outputs = 40 if groups == 20 else 24
     diff = problem(rng, window=window, groups=groups, outputs=outputs, sparsity=0.5)
     got = run(diff, implementation, layout=layout, groups=groups)
-    close(got, dense(diff, groups=groups), "float32")
+    assert_close(got, dense(diff, groups=groups), "float32")
 
 
 @pytest.mark.parametrize("image", [(1, 1, 1, 5), (3, 7, 7, 40), (1, 14, 300, 6), (1, 40, 40, 33)])
 @pytest.mark.parametrize("strides", [1, 2])
 def test_images(implementation, rng, image, strides):
     diff = problem(rng, image)
-    close(run(diff, implementation, strides=strides), dense(diff, strides), "float32")
+    assert_close(run(diff, implementation, strides=strides), dense(diff, strides), "float32")
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
@@ -107,7 +107,7 @@ def test_dtypes(implementation, rng, dtype, layout):
     diff = problem(rng)
     got = run(cast(diff, dtype), implementation, layout=layout)
     assert got.dtype == dtype
-    close(got, dense(cast(rounded(diff, dtype), "float32")), dtype)
+    assert_close(got, dense(cast(rounded(diff, dtype), "float32")), dtype)
 
 
 @pytest.mark.parametrize("activation", ["relu", "relu6", "silu", "gelu"])
@@ -116,7 +116,7 @@ def test_bias_and_activation(implementation, rng, activation):
     bias = rng.standard_normal(24, np.float32)
     got = run(diff, implementation, bias=bias, activation=activation)
     want = getattr(jax.nn, activation)(dense(diff) + bias)
-    close(got, want, "float32")
+    assert_close(got, want, "float32")
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
@@ -131,7 +131,7 @@ def test_grad(implementation, rng, options, layout):
         lambda d: cos(dense({**d, "kernel": jnp.where(kept, d["kernel"], 0)}, **options))
     )(diff)
     for name in diff:
-        close(got[name], want[name], "float32", scale=4.0)
+        assert_close(got[name], want[name], "float32", scale=4.0)
 
 
 def test_grad_of_groups(implementation, rng):
@@ -145,7 +145,7 @@ def test_grad_of_groups(implementation, rng):
         )
     )(diff)
     for name in diff:
-        close(got[name], want[name], "float32", scale=4.0)
+        assert_close(got[name], want[name], "float32", scale=4.0)
 
 
 def test_second_derivative(implementation, rng):
@@ -162,7 +162,7 @@ def test_second_derivative(implementation, rng):
         lambda d: norm(lambda d: dense({**d, "kernel": jnp.where(kept, d["kernel"], 0)}, 2), d)
     )(diff)
     for name in diff:
-        close(got[name], want[name], "float32", scale=20.0)
+        assert_close(got[name], want[name], "float32", scale=20.0)
 
 
 def test_vmap_and_jit(implementation, rng):
@@ -172,7 +172,7 @@ def test_vmap_and_jit(implementation, rng):
     f = functools.partial(run, implementation=implementation, plan=plan)
     got = jax.jit(jax.vmap(lambda x: f({"x": x, "kernel": diffs[0]["kernel"]})))(x)
     for i in range(3):
-        close(got[i], dense({"x": x[i], "kernel": diffs[0]["kernel"]}), "float32")
+        assert_close(got[i], dense({"x": x[i], "kernel": diffs[0]["kernel"]}), "float32")
 
 
 def test_export(implementation, rng):
@@ -180,7 +180,7 @@ def test_export(implementation, rng):
     pruned = js.inspect(diff["kernel"], kind="conv")
     f = jax.jit(lambda x: js.pruned_conv(x, pruned, implementation=implementation))
     blob = jax.export.export(f, disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(diff["x"])
-    close(jax.export.deserialize(blob.serialize()).call(diff["x"]), dense(diff), "float32")
+    assert_close(jax.export.deserialize(blob.serialize()).call(diff["x"]), dense(diff), "float32")
 
 
 @settings(max_examples=15)
@@ -200,7 +200,7 @@ def test_any_shape(implementation, data, image, window, outputs, strides, paddin
     if 0 in image or 0 in got.shape or not outputs:
         assert not np.asarray(got).any()
     else:
-        close(got, dense(diff, strides, padding), "float32")
+        assert_close(got, dense(diff, strides, padding), "float32")
 
 
 def test_bad_input(rng):

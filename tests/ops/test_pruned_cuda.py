@@ -21,7 +21,7 @@ def weight(rng, k, n, sparsity):
     return w.astype(np.float32)
 
 
-def close(y, want, dtype):
+def assert_close(y, want, dtype):
     y = np.asarray(y.astype(jnp.float32), np.float64)
     np.testing.assert_array_less(abs(y - want), TOLERANCE[dtype] * (8 + abs(want)))
 
@@ -53,7 +53,7 @@ def test_products(rng, executor, dtype, sparsity, size):
     w, kept = rounded(weight(rng, k, n, sparsity), dtype)
     x = jnp.asarray(rng.standard_normal((m, k)), dtype)
     want = np.asarray(x.astype(jnp.float32), np.float64) @ kept
-    close(product(x, js.inspect(w), executor), want, dtype)
+    assert_close(product(x, js.inspect(w), executor), want, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -64,7 +64,7 @@ def test_bitmap(rng, dtype, m, sparsity, k, n):
     w, kept = rounded(weight(rng, k, n, sparsity), dtype)
     x = jnp.asarray(rng.standard_normal((m, k)), dtype)
     want = np.asarray(x.astype(jnp.float32), np.float64) @ kept
-    close(product(x, js.inspect(w), "bitmap"), want, dtype)
+    assert_close(product(x, js.inspect(w), "bitmap"), want, dtype)
 
 
 @pytest.mark.parametrize("executor", ["rows", "code"])
@@ -103,7 +103,7 @@ def test_convolutions(rng, size, window, strides, padding, dilation, dtype):
     want = js.pruned_conv(
         x.astype(jnp.float32), exact, implementation="reference", precision="highest", **options
     )
-    close(y, np.asarray(want, np.float64), dtype)
+    assert_close(y, np.asarray(want, np.float64), dtype)
 
 
 @pytest.mark.parametrize("executor", ["rows", "code"])
@@ -113,7 +113,7 @@ def test_under_jit_again_and_again(rng, executor):
     run = jax.jit(lambda x: product(x, plan, executor))
     for _ in range(5):
         x = rng.standard_normal((200, 128)).astype(np.float32)
-        close(run(x), x.astype(np.float64) @ w.astype(np.float64), "float32")
+        assert_close(run(x), x.astype(np.float64) @ w.astype(np.float64), "float32")
 
 
 def test_values_as_an_operand(rng):
@@ -123,7 +123,7 @@ def test_values_as_an_operand(rng):
     run = jax.jit(lambda x, plan: product(x, plan, "rows"))
     for scale in (1.0, -3.0):
         changed = jax.tree.map(lambda v, s=scale: v * np.float32(s), plan)
-        close(run(x, changed), scale * (x.astype(np.float64) @ w), "float32")
+        assert_close(run(x, changed), scale * (x.astype(np.float64) @ w), "float32")
 
 
 @pytest.mark.parametrize("executor", ["rows"])

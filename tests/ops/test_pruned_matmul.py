@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
-from ops.op_suite import cast, close, rounded
+from ops.op_suite import assert_close, cast, rounded
 
 import jaxsparse as js
 from jaxsparse.ops import pruned_matmul_run
@@ -65,34 +65,34 @@ def test_values(implementation, rng, dtype, sparsity):
     got = run({**cast(diff, dtype), "bias": diff["bias"]}, implementation)
     assert got.dtype == dtype
     want = {**rounded(diff, dtype), "bias": diff["bias"]}
-    close(got, oracle(want), dtype)
+    assert_close(got, oracle(want), dtype)
 
 
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
 def test_activations(implementation, rng, activation):
     diff = problem(rng)
     got = run(cast(diff, "float32"), implementation, activation=activation)
-    close(got, oracle(diff, activation), "float32")
+    assert_close(got, oracle(diff, activation), "float32")
 
 
 def test_wide_result(implementation, rng):
     diff = {**cast(problem(rng), "bfloat16"), "bias": np.zeros(70, np.float32)}
     got = run(diff, implementation, preferred_element_type=jnp.float32)
     assert got.dtype == jnp.float32
-    close(got, oracle(diff), "float32")
+    assert_close(got, oracle(diff), "float32")
 
 
 @pytest.mark.parametrize("size", [(1, 300, 40), (2, 1, 1), (17, 2500, 33), (500, 30, 5), (0, 4, 4)])
 def test_shapes(implementation, rng, size):
     diff = problem(rng, size, 0.9)
-    close(run(cast(diff, "float32"), implementation), oracle(diff), "float32")
+    assert_close(run(cast(diff, "float32"), implementation), oracle(diff), "float32")
 
 
 def test_leading_axes(implementation, rng):
     diff = problem(rng, (24, 50, 70))
     got = run({**diff, "x": diff["x"].reshape(2, 3, 4, 50)}, implementation)
-    close(got, oracle(diff).reshape(2, 3, 4, 70), "float32")
-    close(run({**diff, "x": diff["x"][0]}, implementation), oracle(diff)[0], "float32")
+    assert_close(got, oracle(diff).reshape(2, 3, 4, 70), "float32")
+    assert_close(run({**diff, "x": diff["x"][0]}, implementation), oracle(diff)[0], "float32")
 
 
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
@@ -117,7 +117,7 @@ def test_grad(implementation, rng, dtype, activation):
     with jax.default_matmul_precision("highest"):
         want = jax.grad(dense)({k: v.astype(jnp.float32) for k, v in diff.items()})
     for name in diff:
-        close(got[name], want[name], dtype, scale=4.0)
+        assert_close(got[name], want[name], dtype, scale=4.0)
 
 
 def test_second_derivative(implementation, rng):
@@ -135,7 +135,7 @@ def test_second_derivative(implementation, rng):
     with jax.default_matmul_precision("highest"):
         want = jax.grad(lambda d: norm(dense, d))(diff)
     for name in diff:
-        close(got[name], want[name], "float32", scale=20.0)
+        assert_close(got[name], want[name], "float32", scale=20.0)
 
 
 def test_constant_and_operand(implementation, rng):
@@ -152,14 +152,14 @@ def test_constant_and_operand(implementation, rng):
     for scale in (1.0, -2.0):
         pruned = plan.with_values(plan.values * scale)
         want = scale * (diff["x"].astype(np.float64) @ diff["w"])
-        close(f(diff["x"], pruned), want, "float32")
+        assert_close(f(diff["x"], pruned), want, "float32")
         with forced(implementation):
             constant = jax.jit(
                 lambda x, p=pruned: js.pruned_matmul(x, p, implementation=implementation)
             )
-            close(constant(diff["x"]), want, "float32")
+            assert_close(constant(diff["x"]), want, "float32")
             got = jax.jit(jax.grad(lambda x, c=constant: jnp.sum(c(x) ** 2)))(diff["x"])
-        close(got, 2 * want @ (scale * diff["w"].T), "float32", scale=4.0)
+        assert_close(got, 2 * want @ (scale * diff["w"].T), "float32", scale=4.0)
     assert len(traces) == 1
 
 
@@ -196,10 +196,10 @@ def test_vmap(implementation, rng, moving):
     )
     for i, d in enumerate(diffs):
         one = {k: d[k] if k in moving else diffs[0][k] for k in d}
-        close(got[i], oracle(one), "float32")
+        assert_close(got[i], oracle(one), "float32")
         want = jax.grad(lambda d: jnp.sum(jnp.sin(f(d))))(one)
         for name in want:
-            close(gradients[name][i], want[name], "float32", scale=2.0)
+            assert_close(gradients[name][i], want[name], "float32", scale=2.0)
 
 
 def test_scan_remat_export(implementation, rng):
@@ -219,9 +219,9 @@ def test_scan_remat_export(implementation, rng):
 
     got, want = jax.jit(jax.grad(scanned))(diff), jax.grad(plain)(diff)
     for name in diff:
-        close(got[name], want[name], "float32", scale=2.0)
+        assert_close(got[name], want[name], "float32", scale=2.0)
     blob = jax.export.export(jax.jit(f), disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(diff)
-    close(jax.export.deserialize(blob.serialize()).call(diff), f(diff), "float32")
+    assert_close(jax.export.deserialize(blob.serialize()).call(diff), f(diff), "float32")
 
 
 @pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
@@ -233,12 +233,12 @@ def test_shard_map(implementation, rng):
     mesh = jax.make_mesh((4,), ("data",), devices=jax.devices()[:4], axis_types=auto)
     specs = ({"x": P("data"), "w": P(), "bias": P()},)
     sharded = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=specs, out_specs=P("data")))
-    close(sharded(diff), f(diff), "float32")
+    assert_close(sharded(diff), f(diff), "float32")
     assert "all-gather" not in sharded.lower(diff).compile().as_text()
     got = jax.jit(jax.grad(lambda d: jnp.sum(jnp.sin(sharded(d)))))(diff)
     want = jax.grad(lambda d: jnp.sum(jnp.sin(f(d))))(diff)
     for name in diff:
-        close(got[name], want[name], "float32", scale=2.0)
+        assert_close(got[name], want[name], "float32", scale=2.0)
 
 
 def test_nan_reaches_only_its_row(implementation, rng):
@@ -248,7 +248,7 @@ def test_nan_reaches_only_its_row(implementation, rng):
     got = np.asarray(run(diff, implementation))
     assert np.isnan(got[4][diff["w"][3] != 0]).all()
     rest = {**diff, "x": np.delete(diff["x"], 4, 0)}
-    close(np.delete(got, 4, 0), oracle(rest), "float32")
+    assert_close(np.delete(got, 4, 0), oracle(rest), "float32")
 
 
 def test_bitwise_repeat(implementation, rng):
@@ -269,7 +269,7 @@ def test_bitwise_repeat(implementation, rng):
 def test_any_shape(implementation, data, size, sparsity):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**31)))
     diff = problem(rng, size, sparsity)
-    close(run(cast(diff, "float32"), implementation), oracle(diff), "float32")
+    assert_close(run(cast(diff, "float32"), implementation), oracle(diff), "float32")
 
 
 def test_explain_names_the_executor(rng):
