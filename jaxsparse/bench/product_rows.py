@@ -2,14 +2,12 @@
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from jaxsparse.bench.provenance import Provenance
-from jaxsparse.bench.report import csv_text
+from jaxsparse.bench.report import BaseReport
 
 LEGEND = (
     "Microseconds a call: wall time, ± half the distance of its quartiles, on a GPU device time. "
@@ -67,63 +65,24 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-class ProductReport(msgspec.Struct, frozen=True):
-    """All rows of a run."""
-
-    provenance: Provenance
-    rows: tuple[ProductRow, ...]
-
-    @property
-    def correct(self) -> bool:
-        """Whether every output of every timed call was right."""
-        return all(row.correct for row in self.rows)
+class ProductReport(BaseReport[ProductRow], frozen=True):
+    """All rows of a run of a benchmark of products."""
 
     def groups(self) -> Iterator[tuple[tuple[str, str, str], list[ProductRow]]]:
         """((case, what, dtype), its rows), in the order of measurement."""
         for key, rows in itertools.groupby(self.rows, lambda row: (row.case, row.what, row.dtype)):
             yield key, list(rows)
 
-    def to_json(self) -> bytes:
-        """Indented JSON; `ProductReport.from_json` reads it."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+    def legend(self) -> str:
+        """What the figures of the tables are."""
+        return LEGEND
 
-    @staticmethod
-    def from_json(text: bytes | str) -> "ProductReport":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: when `text` is not a report, naming the field.
-        """
-        try:
-            return msgspec.json.decode(text, type=ProductReport)
-        except msgspec.DecodeError as error:
-            raise ValueError(f"not a report: {error}") from error
-
-    def to_csv(self) -> str:
-        """One line a row, the provenance in its last columns."""
-        return csv_text(ProductRow.__struct_fields__, self.rows, self.provenance)
-
-    def to_markdown(self) -> str:
+    def tables(self) -> Iterator[str]:
         """A table for each case, product and dtype."""
-        op = self.rows[0].op if self.rows else "nothing"
-        lines = [f"# {op}", "", *(f"- {line}" for line in self.provenance.lines()), "", LEGEND]
         for (case, what, dtype), rows in self.groups():
-            lines += ["", f"## {case}, {dtype}, {what}", "", _conditions(rows), ""]
-            lines += [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
-            lines += [f"| {' | '.join(row.cells())} |" for row in rows]
-        return "\n".join(lines) + "\n"
-
-    def write(self, path: str | Path, form: str) -> None:
-        """Write it as "json", "csv" or "markdown".
-
-        Raises:
-            ValueError: for another form.
-        """
-        forms = {"json": self.to_json, "csv": self.to_csv, "markdown": self.to_markdown}
-        if form not in forms:
-            raise ValueError(f"form={form!r} is none of {', '.join(forms)}")
-        text = forms[form]()
-        Path(path).write_bytes(text.encode() if isinstance(text, str) else text)
+            yield from ("", f"## {case}, {dtype}, {what}", "", _conditions(rows), "")
+            yield from (f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|")
+            yield from (f"| {' | '.join(row.cells())} |" for row in rows)
 
 
 def _conditions(rows: list[ProductRow]) -> str:

@@ -5,6 +5,7 @@ import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
@@ -12,60 +13,59 @@ from jaxsparse.bench.crossover import crossover_text
 from jaxsparse.bench.provenance import Provenance
 from jaxsparse.bench.rows import Row, by_side, cell, device_cell, levels
 
+#: A row: a struct with `op: str` and `correct: bool`.
+R = TypeVar("R", bound=Any)
+
 LEGEND = (
     "Microseconds a call (median wall time in a chain), ± half the distance of the quartiles, "
     "and how many times faster than XLA dense."
 )
 
 
-class Report(msgspec.Struct, frozen=True):
-    """All rows of a run."""
+class BaseReport(msgspec.Struct, Generic[R], frozen=True):
+    """The rows of a run and where they were measured; a kind of row has its own subclass."""
 
     provenance: Provenance
-    rows: tuple[Row, ...]
+    rows: tuple[R, ...]
 
     @property
     def correct(self) -> bool:
         """Whether every output of every timed call was right."""
         return all(row.correct for row in self.rows)
 
-    def groups(self) -> Iterator[tuple[tuple[str, str, str], list[Row]]]:
-        """((case, mask, dtype), its rows), in the order of measurement."""
-        for key, rows in itertools.groupby(self.rows, lambda row: (row.case, row.mask, row.dtype)):
-            yield key, list(rows)
-
     def to_json(self) -> bytes:
-        """Indented JSON; `Report.from_json` reads it."""
+        """Indented JSON; `from_json` reads it."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
-    @staticmethod
-    def from_json(text: bytes | str) -> "Report":
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Self:
         """Read what `to_json` wrote.
 
         Raises:
             ValueError: when `text` is not a report, naming the field.
         """
         try:
-            return msgspec.json.decode(text, type=Report)
+            return msgspec.json.decode(text, type=cls)
         except msgspec.DecodeError as error:
             raise ValueError(f"not a report: {error}") from error
 
     def to_csv(self) -> str:
         """One line a row, the provenance in its last columns."""
-        return csv_text(Row.__struct_fields__, self.rows, self.provenance)
+        return csv_text(self.rows, self.provenance)
 
     def to_markdown(self) -> str:
-        """A table for each case, mask and dtype: sides down, densities across."""
+        """A title, the provenance, LEGEND, then the tables."""
         op = self.rows[0].op if self.rows else "nothing"
-        lines = [f"# {op}", ""]
-        lines += [f"- {line}" for line in self.provenance.lines()]
-        lines += ["", LEGEND]
-        for (case, mask, dtype), rows in self.groups():
-            lines += ["", f"## {case}, {dtype}, {mask}", "", _conditions(rows[0]), ""]
-            lines += _table(rows, cell, "faster below", crossover_text)
-            if rows[0].device_us is not None:
-                lines += ["", "On the device:", "", *_table(rows, device_cell)]
-        return "\n".join(lines) + "\n"
+        facts = [f"- {line}" for line in self.provenance.lines()]
+        return "\n".join([f"# {op}", "", *facts, "", self.legend(), *self.tables()]) + "\n"
+
+    def legend(self) -> str:
+        """What the figures of the tables are."""
+        raise NotImplementedError
+
+    def tables(self) -> Iterable[str]:
+        """The lines of the tables, headings included."""
+        raise NotImplementedError
 
     def write(self, path: str | Path, form: str) -> None:
         """Write it as "json", "csv" or "markdown".
@@ -78,6 +78,27 @@ class Report(msgspec.Struct, frozen=True):
             raise ValueError(f"form={form!r} is none of {', '.join(forms)}")
         text = forms[form]()
         Path(path).write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+class Report(BaseReport[Row], frozen=True):
+    """All rows of a run of `jaxsparse bench masked_conv`."""
+
+    def groups(self) -> Iterator[tuple[tuple[str, str, str], list[Row]]]:
+        """((case, mask, dtype), its rows), in the order of measurement."""
+        for key, rows in itertools.groupby(self.rows, lambda row: (row.case, row.mask, row.dtype)):
+            yield key, list(rows)
+
+    def legend(self) -> str:
+        """What the figures of the tables are."""
+        return LEGEND
+
+    def tables(self) -> Iterator[str]:
+        """A table for each case, mask and dtype: sides down, densities across."""
+        for (case, mask, dtype), rows in self.groups():
+            yield from ("", f"## {case}, {dtype}, {mask}", "", _conditions(rows[0]), "")
+            yield from _table(rows, cell, "faster below", crossover_text)
+            if rows[0].device_us is not None:
+                yield from ("", "On the device:", "", *_table(rows, device_cell))
 
 
 def make_folders(*files: Path | None) -> None:
@@ -94,8 +115,8 @@ def make_folders(*files: Path | None) -> None:
             raise ValueError(f"{file} cannot be written: {error}") from error
 
 
-def csv_text(fields: Sequence[str], rows: Iterable[msgspec.Struct], where: Provenance) -> str:
-    """One line a row (a struct of `fields`), the provenance in its last columns."""
+def csv_text(rows: Sequence[msgspec.Struct], where: Provenance) -> str:
+    """One line a row (structs of one type), the provenance in its last columns."""
     facts = {
         "date": where.date,
         "commit": where.commit,
@@ -104,6 +125,7 @@ def csv_text(fields: Sequence[str], rows: Iterable[msgspec.Struct], where: Prove
         **where.versions,
     }
     out = io.StringIO()
+    fields = rows[0].__struct_fields__ if rows else ()
     writer = csv.DictWriter(out, [*fields, *facts], lineterminator="\n")
     writer.writeheader()
     for row in rows:

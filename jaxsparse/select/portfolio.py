@@ -66,9 +66,28 @@ def greedy(cost: ArrayLike, size: int, *, least_gain: float = 0.0) -> list[int]:
     return chosen
 
 
-def ladder(density: ArrayLike, cost: ArrayLike, chosen: Sequence[int]) -> Ladder:
+def widened(cost: ArrayLike, chosen: Sequence[int], least: int, always: Sequence[int]) -> list[int]:
+    """`chosen`, the columns `always`, and the cheapest of the rest until there are `least`.
+
+    Columns that cannot serve some mask are never added; so there may be fewer.
+    """
+    table = _checked(cost)
+    means = table.mean(0)
+    serve = [int(c) for c in np.argsort(means, kind="stable") if np.isfinite(means[c])]
+    wanted = dict.fromkeys([*chosen, *(c for c in always if c in serve)])
+    for column in serve:
+        if len(wanted) >= least:
+            break
+        wanted[column] = None
+    return list(wanted)
+
+
+def ladder(
+    density: ArrayLike, cost: ArrayLike, chosen: Sequence[int], *, each: bool = False
+) -> Ladder:
     """The split of the densities into at most len(chosen) runs, a variant each, with the least mean
-    cost.
+    cost; with `each`, into one run for every chosen variant (for as many as there are different
+    densities).
 
     Args:
         density: float[masks], the share of active tiles of each mask.
@@ -87,7 +106,7 @@ def ladder(density: ArrayLike, cost: ArrayLike, chosen: Sequence[int]) -> Ladder
     # Masks of equal density cannot be told apart: they share a rung.
     per_level = np.zeros((len(levels), table.shape[1]))
     np.add.at(per_level, level, table)
-    runs = _split(per_level, len(chosen))
+    runs = _split_each(per_level) if each else _split(per_level, len(chosen))
     # Sums of equal costs may differ in their last bit, so neighbours may still be equal.
     last = [i for i in range(len(runs)) if i + 1 == len(runs) or runs[i][1] != runs[i + 1][1]]
     stops = [runs[i][0] for i in last]
@@ -114,6 +133,29 @@ def _split(cost: np.ndarray, most: int) -> list[tuple[int, int]]:
         return min(options, key=lambda option: (option[0], len(option[1])))
 
     return best(0, most)[1]
+
+
+def _split_each(cost: np.ndarray) -> list[tuple[int, int]]:
+    """(stop, column) of the cheapest split of the rows into one run a column, in any order of the
+    columns, or into one a row where there are fewer rows.
+    """
+    rows, columns = cost.shape
+    runs = min(rows, columns)
+
+    @functools.cache
+    def best(start: int, used: frozenset[int]) -> tuple[float, list[tuple[int, int]]]:
+        left = runs - len(used)
+        if left == 0:
+            return (0.0, []) if start == rows else (float("inf"), [])
+        options: list[tuple[float, list[tuple[int, int]]]] = [(float("inf"), [])]
+        for stop in range(start + 1, rows - left + 2):
+            for column in set(range(columns)) - used:
+                rest, after = best(stop, used | {column})
+                took = float(cost[start:stop, column].sum())
+                options.append((took + rest, [(stop, column), *after]))
+        return min(options, key=lambda option: option[0])
+
+    return best(0, frozenset())[1]
 
 
 def _checked(cost: ArrayLike) -> np.ndarray:

@@ -33,6 +33,7 @@ def tune(
         list[str] | None, typer.Option(help="Tiles to try, as 2x4; the best is kept. Repeatable.")
     ] = None,
     size: Annotated[int, typer.Option(min=1, help="The most variants in a ladder.")] = 4,
+    least: Annotated[int, typer.Option(min=1, help="The least, dense among them.")] = 1,
     calls: Annotated[int, typer.Option(min=1, help="Calls in a chain.")] = 10,
     samples: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 7,
     out: Annotated[Path | None, typer.Option(help="Write the table here, as JSON.")] = None,
@@ -62,7 +63,7 @@ def tune(
             )
             score = float(np.mean([np.log(c.best()) for c in costs]))
             if best is None or score < best[0]:
-                best = score, table_of(sites, costs, size, each)
+                best = score, table_of(sites, costs, size, each, least=least)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     assert best is not None

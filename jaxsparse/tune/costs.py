@@ -5,12 +5,15 @@ import math
 import msgspec
 import numpy as np
 
-from jaxsparse.select.portfolio import greedy, ladder, set_cost
+from jaxsparse.select.portfolio import greedy, ladder, set_cost, widened
 from jaxsparse.select.select import Problem
 from jaxsparse.select.table import Entry, Rung
 
 #: A variant that lowers the mean best time by less than this share is not worth a rung.
 LEAST_GAIN = 0.02
+
+#: The variant that XLA runs over the whole input.
+DENSE = "dense"
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -29,8 +32,11 @@ class Costs(msgspec.Struct, frozen=True):
         rows = [[math.inf if s is None else s for s in row] for row in self.seconds]
         return np.asarray(rows, np.float64)
 
-    def entry(self, problem: Problem, size: int) -> Entry:
+    def entry(self, problem: Problem, size: int, least: int = 1) -> Entry:
         """The ladder over at most `size` variants. `static` is the one that is best over all masks.
+
+        With `least` above 1 the ladder has a rung for that many, the dense operation among them,
+        also where fewer would do: each is put where it costs least.
 
         Raises:
             ValueError: when some mask was served by no variant.
@@ -38,6 +44,10 @@ class Costs(msgspec.Struct, frozen=True):
         cost = self.table()
         chosen = greedy(cost, size, least_gain=LEAST_GAIN)
         rungs = ladder(self.density, cost, chosen)
+        used = [column for _, column in rungs]
+        if least > 1 and (len(set(used)) < least or not self._dense() <= set(used)):
+            wide = widened(cost, used, least, sorted(self._dense()))
+            rungs = ladder(self.density, cost, wide, each=True)
         return Entry(
             op=problem.op,
             dtype=problem.dtype,
@@ -45,6 +55,9 @@ class Costs(msgspec.Struct, frozen=True):
             static=self.variants[chosen[0]],
             ladder=tuple(Rung(up_to, self.variants[column]) for up_to, column in rungs),
         )
+
+    def _dense(self) -> set[int]:
+        return {i for i, name in enumerate(self.variants) if name == DENSE}
 
     def joined(self, other: "Costs") -> "Costs":
         """The masks of both, for the variants that both have."""

@@ -32,6 +32,7 @@ def tune(
     masks: Masks = "blobs",
     densities: float | Sequence[float] = DENSITIES,
     size: int = 4,
+    least: int = 1,
     calls: int = 10,
     samples: int = 7,
     cache: bool | str | Path = True,
@@ -50,6 +51,8 @@ def tune(
             them), which are scaled to each op's size.
         densities: shares of active pixels to draw named masks at, at least one.
         size: the most variants in a ladder (the dense operation counts), at least 1.
+        least: the least variants in a ladder, the dense operation among them where it is above 1,
+            also where fewer are as fast: each is put where it costs least.
         calls: in a timed chain, at least 1.
         samples: timed rounds, at least 1.
         cache: keep measurements in the user's cache, or in this folder, and take them from there;
@@ -67,7 +70,7 @@ def tune(
         RuntimeWarning: for a variant that failed or gave a wrong result, and for an op with
             variants but no `TileIndex`; they are left out.
     """
-    for name, given in (("size", size), ("calls", calls), ("samples", samples)):
+    for name, given in (("size", size), ("least", least), ("calls", calls), ("samples", samples)):
         if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
             raise ValueError(f"{name}={given!r}; it takes an int of 1 or more")
     if not isinstance(cache, (bool, str, Path)):
@@ -90,7 +93,7 @@ def tune(
         cache=CostCache(folder),
         progress=progress,
     )
-    return table_of(sites, measured, size)
+    return table_of(sites, measured, size, least=least)
 
 
 def _densities(given: Any) -> tuple[float, ...]:
@@ -172,7 +175,12 @@ def measure(
 
 
 def table_of(
-    sites: Sequence[Site], costs: Sequence[Costs], size: int, tile: tuple[int, int] | None = None
+    sites: Sequence[Site],
+    costs: Sequence[Costs],
+    size: int,
+    tile: tuple[int, int] | None = None,
+    *,
+    least: int = 1,
 ) -> TuningTable:
     """The table of measured sites; its tile is `tile`, else the first site's.
 
@@ -186,7 +194,7 @@ def table_of(
         key = msgspec.json.encode((site.problem.op, site.problem.dtype, site.problem.features))
         before = alike.get(key)
         alike[key] = site.problem, before[1].joined(found) if before else found
-    entries = [found.entry(problem, size) for problem, found in alike.values()]
+    entries = [found.entry(problem, size, least) for problem, found in alike.values()]
     versions = ", ".join(f"{k} {v}" for k, v in where.versions.items())
     return TuningTable(
         device=device_kind(platform),

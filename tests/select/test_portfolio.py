@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from jaxsparse.select.portfolio import greedy, ladder, set_cost
+from jaxsparse.select.portfolio import greedy, ladder, set_cost, widened
 
 costs = hnp.arrays(
     np.float64,
@@ -119,3 +119,31 @@ def test_ladder_is_the_best_split(cost, data):
         for cut in cuts
     )
     assert got == pytest.approx(best)
+
+
+@given(costs)
+def test_a_rung_for_each_is_the_best_such_split(cost):
+    masks, variants = cost.shape
+    cost = np.where(np.isfinite(cost), cost, 1e6)
+    density = np.linspace(0, 1, masks)
+    runs = min(masks, variants)
+    rungs = ladder(density, cost, range(variants), each=True)
+    assert len({column for _, column in rungs}) == len(rungs) == runs
+    got = sum(cost[m, next(c for up_to, c in rungs if density[m] <= up_to)] for m in range(masks))
+    best = min(
+        sum(
+            cost[a:b, column].sum()
+            for (a, b), column in zip(itertools.pairwise(edges), columns, strict=True)
+        )
+        for cut in itertools.combinations(range(1, masks), runs - 1)
+        for edges in [(0, *cut, masks)]
+        for columns in itertools.permutations(range(variants), runs)
+    )
+    assert got == pytest.approx(best)
+
+
+def test_widened_adds_the_cheapest_that_serve_every_mask():
+    cost = [[1.0, 9.0, np.inf, 3.0], [1.0, 9.0, 0.0, 4.0]]
+    assert widened(cost, [0], 2, []) == [0, 3]
+    assert widened(cost, [0], 2, [1]) == [0, 1]
+    assert widened(cost, [0], 4, [2]) == [0, 3, 1]

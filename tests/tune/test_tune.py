@@ -196,6 +196,28 @@ def test_ladder_of_known_costs():
     assert entry.static == "sparse"
     assert [(r.up_to, r.variant) for r in entry.ladder] == [(0.75, "sparse"), (1.0, "dense")]
     assert costs.best() == pytest.approx(16 / 3)
+
+
+def test_a_ladder_of_at_least_four():
+    costs = Costs(
+        ("best", "other", "third", "dense", "last"),
+        (0.1, 0.3, 0.5, 0.7, 1.0),
+        tuple((1.0, 1.2 + d, 1.6 - d, 3.0 - 2 * d, 9.0) for d in (0.1, 0.3, 0.5, 0.7, 1.0)),
+    )
+    assert [r.variant for r in costs.entry(PROBLEM, 4).ladder] == ["best", "third"]
+    entry = costs.entry(PROBLEM, 4, least=4)
+    assert entry.static == "best"
+    assert [r.variant for r in entry.ladder] == ["other", "best", "third", "dense"]
+    costs = Costs(("best", "dense"), (0.1, 0.5), ((1.0, 2.0), (1.0, 3.0)))
+    assert [r.variant for r in costs.entry(PROBLEM, 4, least=4).ladder] == ["dense", "best"]
+
+
+def test_set_cost_of_known_costs():
+    costs = Costs(
+        ("sparse", "dense", "broken"),
+        (0.1, 0.5, 1.0),
+        ((1.0, 10.0, None), (5.0, 10.0, None), (12.0, 10.0, None)),
+    )
     assert set_cost(costs.table(), [0, 1]) == pytest.approx(16 / 3)
 
 
