@@ -43,24 +43,7 @@ ffi::Future PrunedConv(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::BufferR1<ffi
 }  // namespace jaxsparse
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparsePrunedConvCpu, jaxsparse::PrunedConv,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::AnyBuffer>()                // x
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::F32>>()  // values
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::F32>>()  // bias
-                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()    // starts
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::U16>>()  // indices
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::S32>>()  // rows
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::U8>>()   // extra
-                                  .Ret<xla::ffi::AnyBuffer>()                // out
-                                  .Ret<xla::ffi::BufferR1<xla::ffi::U8>>()   // scratch
-                                  .Attr<int64_t>("executor")
-                                  .Attr<int64_t>("activation")
-                                  .Attr<int64_t>("precision")
-                                  .Attr<int64_t>("tile")
-                                  .Attr<int64_t>("block")
-                                  .Attr<int64_t>("parts")
-                                  .Attr<int64_t>("code")
+                              jaxsparse::BindPruned()
                                   .Attr<int64_t>("channels_first")
                                   .Attr<int64_t>("kernel_h")
                                   .Attr<int64_t>("kernel_w")

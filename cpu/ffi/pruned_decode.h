@@ -77,4 +77,26 @@ inline xla::ffi::Future RunPruned(xla::ffi::ThreadPool& pool, const PrunedArgs& 
   return RunWorkers(pool, job->workers(), job);
 }
 
+// What both handlers bind first: one list of operands, results and attributes.
+inline auto BindPruned() {
+  return xla::ffi::Ffi::Bind()
+      .Ctx<xla::ffi::ThreadPool>()
+      .Arg<xla::ffi::AnyBuffer>()                // x
+      .Arg<xla::ffi::BufferR1<xla::ffi::F32>>()  // values
+      .Arg<xla::ffi::BufferR1<xla::ffi::F32>>()  // bias
+      .Arg<xla::ffi::Buffer<xla::ffi::S32>>()    // starts
+      .Arg<xla::ffi::BufferR1<xla::ffi::U16>>()  // indices
+      .Arg<xla::ffi::BufferR1<xla::ffi::S32>>()  // rows
+      .Arg<xla::ffi::BufferR1<xla::ffi::U8>>()   // extra
+      .Ret<xla::ffi::AnyBuffer>()                // out
+      .Ret<xla::ffi::BufferR1<xla::ffi::U8>>()   // scratch
+      .Attr<int64_t>("executor")
+      .Attr<int64_t>("activation")
+      .Attr<int64_t>("precision")
+      .Attr<int64_t>("tile")
+      .Attr<int64_t>("block")
+      .Attr<int64_t>("parts")
+      .Attr<int64_t>("code");
+}
+
 }  // namespace jaxsparse
