@@ -8,6 +8,7 @@ start is all that an entry needs to know.
 import dataclasses
 import functools
 import itertools
+import math
 import os
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -29,6 +30,8 @@ _CACHE = 1 << 14  # floats of a panel that the first-level cache keeps beside th
 _LOAD, _CROSSING_LOAD, _SHIFTED_LOAD, _ENTRY, _VISIT = 0.3, 0.4, 0.5, 0.4, 8.0
 _PACK, _STORE, _CALL, _LATE = 2.0, 4.0, 3.0, 20.0
 _ALIGN = 64
+#: What the workspace may take, as a share of the activations (input and result, float32).
+MOST_MEMORY = 1.3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,9 +200,23 @@ def workers() -> int:
 
 
 def choose_parts(tile: Tile, problem: Problem) -> int:
-    """Parts of the rows with the least estimated time."""
-    most = min(4 * workers(), -(-problem.pattern.n_out // LANES))
-    return min(range(1, max(most, 1) + 1), key=lambda parts: span(tile, parts, problem))
+    """Parts of the rows with the least estimated time, of those whose sums leave the workspace
+    within MOST_MEMORY of the activations, where there are such.
+    """
+    window, geo = _geometry(problem)
+    pattern = problem.pattern
+    most = max(min(4 * workers(), -(-pattern.n_out // LANES)), 1)
+    floats = channel_floats(tile, window, geo)
+    block = choose_block(floats, pattern.channels)
+    values = math.prod(problem.x_shape) + problem.positions * pattern.n_out
+    every = range(1, most + 1)
+
+    def needs(parts: int) -> int:
+        rows = -(-pattern.n_out // parts)
+        return scratch_bytes(tile, block, floats, pattern.channels, rows, pattern.n_out)
+
+    fit = [parts for parts in every if needs(parts) <= 4 * MOST_MEMORY * values]
+    return min(fit or every, key=lambda parts: span(tile, parts, problem))
 
 
 def scratch_bytes(
