@@ -16,6 +16,7 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseTileIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseComponentIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePortfolioIndexCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskIndexCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDeviceCuda);
@@ -60,8 +61,9 @@ nb::dict Registrations() {
   targets["jaxsparse_unpack_mask"] = Capsule(JaxsparseUnpackMaskCuda);
   targets["jaxsparse_tile_index"] = Capsule(JaxsparseTileIndexCuda);
   targets["jaxsparse_component_index"] = Capsule(JaxsparseComponentIndexCuda);
-  targets["jaxsparse_mask_index"] = Capsule(JaxsparseMaskIndexCuda);
-  targets["jaxsparse_portfolio_index"] = Capsule(JaxsparsePortfolioIndexCuda);
+  targets["jaxsparse_mask_index"] = Staged(JaxsparseMaskIndexCudaInit, JaxsparseMaskIndexCuda);
+  targets["jaxsparse_portfolio_index"] =
+      Staged(JaxsparseMaskIndexCudaInit, JaxsparsePortfolioIndexCuda);
   targets["jaxsparse_masked_conv"] = Staged(JaxsparseMaskedConvCudaInit, JaxsparseMaskedConvCuda);
   targets["jaxsparse_masked_conv_device"] =
       Staged(JaxsparseMaskedConvDeviceCudaInit, JaxsparseMaskedConvDeviceCuda);

@@ -1,4 +1,5 @@
 // Handlers of jaxsparse_mask_index and jaxsparse_portfolio_index (docs/kernels/contract.md).
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -112,6 +113,7 @@ ffi::Error Portfolio(cudaStream_t stream, Mask mask, ffi::BufferR3<ffi::F32> cos
   args.count = count->typed_data();
   args.overflow = static_cast<bool*>(overflow->untyped_data());
   args.choice = choice->typed_data();
+  int64_t strip = 1;
   for (int64_t t = 0; t < sizes; ++t) {
     auto list = ids.get<ffi::BufferR2<ffi::S32>>(t);
     const auto code = static_cast<int32_t>(tiles >> (8 * t) & 0xff);
@@ -122,9 +124,18 @@ ffi::Error Portfolio(cudaStream_t stream, Mask mask, ffi::BufferR3<ffi::F32> cos
     if (!IndexFits32(dims[1], dims[2], dims[3], 1 << (code / 8), 1 << (code % 8))) {
       return Invalid("portfolio index: the mask is out of range");
     }
+    strip = std::max<int64_t>(strip, 1 << (code / 8));
+  }
+  // Rows are counted as if each image were whole strips of the highest tile.
+  const int64_t padded = std::max<int64_t>((dims[2] + strip - 1) / strip, 1) * strip;
+  if (!IndexFits32(dims[1], padded, dims[3], padded, std::max<int64_t>(dims[3], 1))) {
+    return Invalid("portfolio index: the mask is out of range");
   }
   return Status(Launch(args, stream));
 }
+
+// Before every execution; only the first on a device does something.
+ffi::Error Prepare() { return Status(PreparePortfolio()); }
 
 }  // namespace
 }  // namespace jaxsparse
@@ -158,3 +169,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparsePortfolioIndexCuda, jaxsparse::Portfolio,
                                   .RemainingRets()
                                   .Attr<int64_t>("tiles"),
                               {ffi::Traits::kCmdBufferCompatible});
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseMaskIndexCudaInit, jaxsparse::Prepare,
+                              ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>());

@@ -9,6 +9,7 @@ namespace jaxsparse {
 
 constexpr int kMaxPortfolio = 8;
 constexpr int kMaxTeamBlocks = 256;
+constexpr int kLargestCluster = 16;
 
 // One list of every mask: tiles of (1 << th_log2) x (1 << tw_log2) pixels, each at most 32.
 struct PortfolioList {
@@ -31,14 +32,19 @@ struct PortfolioArgs {
   int32_t* scratch;                   // [kPortfolioScratch]
 };
 
-// How many blocks share a mask, and whether they are one cluster or the whole grid.
+// How many blocks of how many threads share a mask, and whether they are one cluster (one block
+// alone counts as one) or the whole grid.
 struct PortfolioTeam {
   bool cluster;
-  int32_t blocks;
+  int32_t blocks, threads;
 };
 
 // Workspace, in integers.
 constexpr int64_t kPortfolioScratch = 2 * kMaxPortfolio * kMaxTeamBlocks;
+
+// Raises the kernels' limits on the current device and asks what it can hold; only the first call
+// for a device does something.
+cudaError_t PreparePortfolio();
 
 // The team that is fastest for a mask of this size on the current device.
 cudaError_t PlanPortfolio(const PortfolioArgs& args, PortfolioTeam* team);

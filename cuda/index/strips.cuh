@@ -1,6 +1,5 @@
-// A mask cut into segments, one block's share of them as words in shared memory, and the active
-// tiles of any size in those words: a tile test is an OR of as many words as the tile has rows,
-// folded by shifts. No word is read from memory twice.
+// One block's share of a mask as words in shared memory, and the active tiles of any size in those
+// words: a tile test is an OR of as many words as the tile has rows, folded by shifts.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,126 +7,135 @@
 #include <cstdint>
 
 #include "cuda/bits/pack_bytes.cuh"
-#include "cuda/index/portfolio_index.h"
+#include "cuda/index/strips.h"
 
 namespace jaxsparse {
 
-// n / divisor for 0 <= n < 2^31, at the price of a multiplication.
-struct Division {
-  uint32_t divisor, multiplier, shift;
-
-  Division() = default;
-  explicit Division(uint32_t d) : divisor(d), shift(0) {
-    while ((uint64_t{1} << shift) < d) ++shift;
-    multiplier = static_cast<uint32_t>((uint64_t{1} << 32) * ((uint64_t{1} << shift) - d) / d + 1);
-  }
-
-  __device__ int32_t Quotient(int32_t n) const {
-    const uint32_t u = static_cast<uint32_t>(n);
-    return static_cast<int32_t>((__umulhi(u, multiplier) + u) >> shift);
-  }
-};
-
-// One list as the kernel sees it. Warps [first_warp, first_warp + warps) of every block build it.
-struct StripList {
-  int32_t th_log2, tw_log2, rows, cols, first_warp, warps;
-  uint32_t tile_starts;  // bit p is set when a tile begins at pixel column p of a word
-  int64_t capacity;
-  int32_t* ids;
-};
-
-// What the kernel gets. A segment is `chunk` word columns of a strip of 1 << strip_log2 rows, as
-// high as the highest tile; segments follow each other strip by strip. A block owns `per_block` of
-// them, `resident` in shared memory where they fit.
-struct StripArgs {
-  const uint8_t* mask;
-  uint32_t* words;
-  int64_t lists, images;
-  int32_t height, width, row_words, strip_log2, strips, chunk, chunks, segments, per_block;
-  int32_t sizes, variants;
-  bool resident;
-  Division by_chunk, by_chunks, by_strips;
-  uint64_t list_of_warp[2];  // 4 bits a warp
-  StripList list[kMaxPortfolio];
-  const float* costs;
-  int32_t* count;
-  bool* overflow;
-  int32_t* choice;
-  int32_t* scratch;
-};
-
-// A segment's first pixel row and word column.
-struct Segment {
-  int32_t image, y, column;
-};
-
-// The words of a block's segments.
+// The words of a block: rows that follow each other in memory, `chunk` columns of each.
 class StripWords {
  public:
-  __device__ StripWords(const StripArgs& args, int64_t list, int32_t rank, uint32_t* shared)
-      : args_(args),
-        shared_(shared),
-        first_row_(list * args.images * args.height),
-        first_(rank * args.per_block),
-        count_(max(min(args.per_block, args.segments - first_), 0)) {}
-
-  // Segments of this block.
-  __device__ int32_t count() const { return count_; }
-
-  __device__ Segment Locate(int32_t index) const {
-    const int32_t segment = first_ + index, row = args_.by_chunks.Quotient(segment);
-    const int32_t image = args_.by_strips.Quotient(row);
-    return {image, (row - image * args_.strips) << args_.strip_log2,
-            (segment - row * args_.chunks) * args_.chunk};
+  __device__ StripWords(const StripArgs& args, int64_t mask, int32_t rank, uint32_t* shared)
+      : args_(args), shared_(shared) {
+    const int32_t column = args.linear ? 0 : rank - args.by_chunks.Quotient(rank) * args.chunks;
+    first_column_ = column * args.chunk;
+    first_strip_ = (args.linear ? rank : args.by_chunks.Quotient(rank)) * args.per_block;
+    strips_ = max(min(args.per_block, args.all_strips - first_strip_), 0);
+    first_row_ = RowOf(first_strip_);
+    count_ = (RowOf(first_strip_ + strips_) - first_row_) * args.chunk;
+    begin_ = (mask * args.rows + first_row_) * args.row_words + first_column_;
+    row_of_all_ = mask * args.rows + first_row_;
   }
+
+  __device__ int32_t strips() const { return strips_; }
 
   // Every word from bytes to bits, which stay in `words` and here; all threads of the block.
   __device__ void Pack() const {
-    const MaskBytes bytes(args_.mask, args_.lists * args_.images * args_.height * args_.width,
-                          args_.width);
-    const int32_t total = (count_ << args_.strip_log2) * args_.chunk;
-    for (int32_t i = threadIdx.x; i < total; i += blockDim.x) {
-      const int32_t line = args_.by_chunk.Quotient(i);
-      const Segment at = Locate(line >> args_.strip_log2);
-      const int32_t y = at.y + (line & ((1 << args_.strip_log2) - 1));
-      const int32_t column = at.column + i - line * args_.chunk;
-      uint32_t bits = 0;
-      if (y < args_.height && column < args_.row_words) {
-        const int64_t row = first_row_ + static_cast<int64_t>(at.image) * args_.height + y;
-        bits = bytes.Load(row, column);
-        args_.words[row * args_.row_words + column] = bits;
-      }
-      if (args_.resident) shared_[i] = bits;
+    if (!args_.wide) {
+      PackFrom<1>(threadIdx.x, [&](int32_t i) {
+        const int32_t row = args_.by_chunk.Quotient(i);
+        const int32_t w = min(first_column_ + i - row * args_.chunk, args_.row_words - 1);
+        return Bytes().LoadAny(row_of_all_ + row, w);
+      });
+    } else if (args_.linear && args_.width % 32 == 0) {
+      const uint4* bytes = reinterpret_cast<const uint4*>(args_.mask) + 2 * begin_;
+      PackFrom<4>(threadIdx.x, [&](int32_t i) {
+        return PackWord(__ldg(bytes + 2 * i), __ldg(bytes + 2 * i + 1));
+      });
+    } else {
+      PackFrom<2>(threadIdx.x, [&](int32_t i) {
+        const int32_t row = args_.by_chunk.Quotient(i);
+        const int32_t w = min(first_column_ + i - row * args_.chunk, args_.row_words - 1);
+        return Bytes().LoadWide(row_of_all_ + row, w);
+      });
     }
   }
 
-  // The OR of the `1 << th_log2` words from row `row` of segment `index` on, column `column`.
-  __device__ uint32_t OrRows(int32_t index, int32_t row, int32_t column, int32_t th_log2) const {
-    const int32_t rows = 1 << th_log2;
+  // The tiles of word column `column` in tile row `line` of this block: bit p is the tile that
+  // begins at pixel column p, `id` that of pixel column 0.
+  struct Tiles {
+    uint32_t bits;
+    int32_t id;
+  };
+  __device__ Tiles Test(const StripList& list, int32_t line, int32_t column) const {
+    const int32_t lines_log2 = args_.strip_log2 - list.th_log2;
+    const int32_t strip = first_strip_ + (line >> lines_log2);
+    const int32_t image = args_.by_strips.Quotient(strip);
+    const int32_t y = ((strip - image * args_.strips) << args_.strip_log2) +
+                      ((line & ((1 << lines_log2) - 1)) << list.th_log2);
+    const int32_t rows = min(1 << list.th_log2, args_.height - y);
+    const int32_t row = image * args_.height + y - first_row_;
     uint32_t bits = 0;
     if (args_.resident) {
-      const uint32_t* at = shared_ + ((index << args_.strip_log2) + row) * args_.chunk + column;
-#pragma unroll 4
-      for (int32_t r = 0; r < rows; ++r) bits |= at[r * args_.chunk];
-      return bits;
+      bits = OrResident(row * args_.chunk + column, rows, list.th_log2);
+    } else if (first_column_ + column < args_.row_words) {
+      const uint32_t* at = args_.words + begin_ + int64_t{row} * args_.row_words + column;
+#pragma unroll 1
+      for (int32_t r = 0; r < rows; ++r, at += args_.row_words) bits |= *at;
     }
-    const Segment segment = Locate(index);
-    column += segment.column;
-    row += segment.y;
-    if (column >= args_.row_words) return 0;
-    const int64_t first = first_row_ + static_cast<int64_t>(segment.image) * args_.height;
-    for (int32_t y = row; y < min(row + rows, args_.height); ++y) {
-      bits |= args_.words[(first + y) * args_.row_words + column];
+#pragma unroll
+    for (int s = 0; s < 5; ++s) {
+      if (s < list.tw_log2) bits |= bits >> (1 << s);
     }
-    return bits;
+    const int32_t tile_row = image * list.rows + (y >> list.th_log2);
+    return {bits & list.tile_starts,
+            tile_row * list.cols + ((32 * (first_column_ + column)) >> list.tw_log2)};
   }
 
  private:
+  // The first row of a strip among those of its mask.
+  __device__ int32_t RowOf(int32_t strip) const {
+    const int32_t image = args_.by_strips.Quotient(strip);
+    return image * args_.height + ((strip - image * args_.strips) << args_.strip_log2);
+  }
+
+  __device__ MaskBytes Bytes() const { return {args_.mask, args_.mask_bytes, args_.width}; }
+
+  // The OR of `rows` words, at most 1 << th_log2, from word `i` of the block on, a row apart. A row
+  // taken twice does no harm, so four loads are in flight without a branch.
+  __device__ uint32_t OrResident(int32_t i, int32_t rows, int32_t th_log2) const {
+    if (rows <= 0) return 0;
+    const auto word = [&](int32_t r) { return shared_[i + min(r, rows - 1) * args_.chunk]; };
+    if (th_log2 < 2) return word(0) | word(1);
+    uint32_t bits = 0;
+#pragma unroll 1
+    for (int32_t r = 0; r < rows; r += 4) bits |= word(r) | word(r + 1) | word(r + 2) | word(r + 3);
+    return bits;
+  }
+
+  // `load(i)` for every word, `kBatch` in flight while there are so many, then fewer.
+  template <int kBatch, class Load>
+  __device__ void PackFrom(int32_t i, const Load& load) const {
+    const int32_t step = static_cast<int32_t>(blockDim.x);
+#pragma unroll 1
+    for (; i + (kBatch - 1) * step < count_; i += kBatch * step) {
+      uint32_t bits[kBatch];
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) bits[k] = load(i + k * step);
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) Keep(i + k * step, bits[k]);
+    }
+    if constexpr (kBatch > 1) PackFrom<kBatch / 2>(i, load);
+  }
+
+  __device__ void Keep(int32_t i, uint32_t bits) const {
+    if (args_.linear) {
+      args_.words[begin_ + i] = bits;
+    } else {
+      const int32_t row = args_.by_chunk.Quotient(i), column = i - row * args_.chunk;
+      const bool exists = first_column_ + column < args_.row_words;
+      if (exists) args_.words[begin_ + int64_t{row} * args_.row_words + column] = bits;
+      if (!exists) bits = 0;
+    }
+    if (args_.resident) shared_[i] = bits;
+  }
+
   const StripArgs& args_;
   uint32_t* shared_;
-  int64_t first_row_;
-  int32_t first_, count_;
+  int64_t begin_, row_of_all_;
+  int32_t first_strip_, strips_, first_row_, first_column_, count_;
 };
+
+using StripTiles = StripWords::Tiles;
 
 // The share of one warp in one list: a run of its tile rows' words, 32 at a time.
 class WarpShare {
@@ -135,71 +143,103 @@ class WarpShare {
   __device__ WarpShare(const StripArgs& args, const StripWords& words, const StripList& list)
       : args_(args), words_(words), list_(list) {
     const int32_t part = static_cast<int32_t>(threadIdx.x / 32) - list.first_warp;
-    lines_log2_ = args.strip_log2 - list.th_log2;
-    const int32_t items = (words.count() << lines_log2_) * args.chunk;
-    const int32_t each = (items + 32 * list.warps - 1) / (32 * list.warps) * 32;
-    first_ = part * each;
-    stop_ = min(first_ + each, items);
+    const int32_t all = (words.strips() << (args.strip_log2 - list.th_log2)) * args.chunk;
+    first_ = part * list.each;
+    stop_ = min(first_ + list.each, all);
   }
 
   __device__ int32_t first() const { return first_; }
   __device__ int32_t stop() const { return stop_; }
 
-  // Bit p: the tile that begins at pixel column p of this lane's word is active. `id`: of the tile
-  // at column 0. Nothing past the end.
-  __device__ uint32_t Test(int32_t step, int32_t* id) const {
-    const int32_t item = step + static_cast<int32_t>(threadIdx.x % 32);
-    if (item >= stop_) return 0;
-    const int32_t lines = args_.by_chunk.Quotient(item), segment = lines >> lines_log2_;
-    const int32_t line = lines & ((1 << lines_log2_) - 1), column = item - lines * args_.chunk;
-    uint32_t bits = words_.OrRows(segment, line << list_.th_log2, column, list_.th_log2);
-    for (int s = 0; s < list_.tw_log2; ++s) bits |= bits >> (1 << s);
-    if (id != nullptr) {
-      const Segment at = words_.Locate(segment);
-      const int32_t row = at.image * list_.rows + (at.y >> list_.th_log2) + line;
-      *id = row * list_.cols + ((32 * (at.column + column)) >> list_.tw_log2);
-    }
-    return bits & list_.tile_starts;
+  // The tiles of this lane's word of the 32 from `word` on, none past the end.
+  __device__ StripTiles Test(int32_t word) const {
+    const int32_t item = word + static_cast<int32_t>(threadIdx.x % 32);
+    if (item >= stop_) return {0, 0};
+    const int32_t line = args_.by_chunk.Quotient(item);
+    return words_.Test(list_, line, item - line * args_.chunk);
   }
 
  private:
   const StripArgs& args_;
   const StripWords& words_;
   const StripList& list_;
-  int32_t lines_log2_, first_, stop_;
+  int32_t first_, stop_;
 };
 
-// Stores a warp's tiles so that neighbouring lanes write neighbouring places.
+// Of 32 words, those of lanes 16 * half to 16 * half + 15, half a word a lane.
+__device__ inline StripTiles HalfWords(StripTiles tiles, int half) {
+  const int lane = threadIdx.x % 32, source = 16 * half + lane / 2, first = 16 * (lane % 2);
+  const uint32_t bits = __shfl_sync(~0u, tiles.bits, source);
+  return {bits >> first & 0xffffu, __shfl_sync(~0u, tiles.id, source) + first};
+}
+
+// Stores a warp's tiles: each lane puts its own where they follow those of the lanes before it, in
+// shared memory; then the lanes write all of them, neighbours to neighbouring places.
 class StripStore {
  public:
-  // `place`: of the lane's first tile, `id`: of its tile at pixel column 0. Every lane must call.
-  __device__ static void Store(const StripList& list, int32_t* ids, uint32_t bits, int32_t place,
-                               int32_t id) {
-    __shared__ int4 entries[32][32];
-    const int lane = threadIdx.x % 32;
-    int4* mine = entries[threadIdx.x / 32];
+  static constexpr int kMostTiles = 16;  // of a lane
+  // Shared memory for a warp.
+  static constexpr int kEntries = kMostTiles * 32 + kMostTiles * 2;
+
+  __device__ explicit StripStore(int32_t* entries)
+      : entries_(static_cast<uint32_t>(__cvta_generic_to_shared(entries))) {}
+
+  // `before`: tiles of the lanes before, `all`: of the step, `place`: of its first one. Every lane
+  // must call.
+  __device__ void Store(const StripList& list, int32_t* ids, StripTiles tiles, int32_t before,
+                        int32_t all, uint32_t place) const {
+    const int lane = threadIdx.x % 32, tw = 1 << list.tw_log2,
+              span = min(32 >> list.tw_log2, kMostTiles);
     __syncwarp();
-    mine[lane] = make_int4(static_cast<int>(bits), place, id, 0);
-    __syncwarp();
-    const int tile = lane & ((32 >> list.tw_log2) - 1), bit = tile << list.tw_log2;
-    for (int q = lane >> (5 - list.tw_log2); q < 32; q += kBatch << list.tw_log2) {
-      int4 batch[kBatch];  // all loads before any store, which might alias them
+    int32_t to = before, id = tiles.id;
+    uint32_t bits = tiles.bits;
+#pragma unroll 1
+    for (int k = 0; k < span; k += 4) {  // bits past the last tile are zero
 #pragma unroll
-      for (int k = 0; k < kBatch; ++k) {
-        const int source = q + (k << list.tw_log2);
-        batch[k] = source < 32 ? mine[source] : make_int4(0, 0, 0, 0);
+      for (int j = 0; j < 4; ++j) {
+        Put(bits & 1u, to, id + j);
+        to += bits & 1u;
+        bits = __funnelshift_rc(bits, 0u, tw);
       }
-#pragma unroll
-      for (int k = 0; k < kBatch; ++k) {
-        const uint32_t active = static_cast<uint32_t>(batch[k].x);
-        const int32_t to = batch[k].y + __popc(active & ((1u << bit) - 1u));
-        if ((active >> bit & 1u) && to < list.capacity) ids[to] = batch[k].z + tile;
-      }
+      id += 4;
     }
+    __syncwarp();
+    if (place >= list.capacity) return;
+    const int32_t listed = min(static_cast<uint32_t>(all), list.capacity - place);
+    int32_t* out = ids + place;
+    int32_t i = lane;
+#pragma unroll 1
+    for (; i + 96 < listed; i += 128) {
+      int32_t batch[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) batch[j] = Get(i + 32 * j);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) out[i + 32 * j] = batch[j];
+    }
+#pragma unroll 1
+    for (; i < listed; i += 32) out[i] = Get(i);
   }
 
  private:
-  static constexpr int kBatch = 4;
+  // A bank is skipped every 16 entries: full lanes would all write to the same two.
+  __device__ uint32_t Address(int32_t i) const { return entries_ + 4 * (i + (i >> 4)); }
+
+  // A store without a branch, to an address that the compiler need not find again.
+  __device__ void Put(uint32_t active, int32_t i, int32_t id) const {
+    asm volatile(
+        "{.reg .pred p;\n"
+        "setp.ne.u32 p, %0, 0;\n"
+        "@p st.shared.s32 [%1], %2;}" ::"r"(active),
+        "r"(Address(i)), "r"(id)
+        : "memory");
+  }
+  __device__ int32_t Get(int32_t i) const {
+    int32_t id;
+    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(id) : "r"(Address(i)) : "memory");
+    return id;
+  }
+
+  uint32_t entries_;
 };
 
 }  // namespace jaxsparse

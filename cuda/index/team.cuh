@@ -8,67 +8,93 @@
 
 #include <cstdint>
 
-#include "cuda/index/portfolio_index.h"
+#include "cuda/index/strips.h"
 
 namespace jaxsparse {
 
-// A cluster a mask; sums are exchanged through shared memory. One block where there are no
-// clusters.
+// One block has nothing to exchange.
+class SoloTeam {
+ public:
+  static constexpr int kMaxBlocks = 1;
+  __device__ explicit SoloTeam(const StripArgs& /*args*/) {}
+  __device__ int64_t first_mask() const { return blockIdx.x; }
+  __device__ int64_t mask_stride() const { return gridDim.x; }
+  __device__ int32_t rank() const { return 0; }
+  __device__ void Publish(int64_t /*turn*/, int /*t*/, int32_t /*sum*/) const {}
+  __device__ void Wait(bool /*joined*/) const {}
+  __device__ int32_t Read(int64_t /*turn*/, int /*t*/, int32_t /*block*/) const { return 0; }
+  __device__ void Next() const { __syncthreads(); }
+};
+
+// A cluster a mask: a block writes its sums into the shared memory of every block.
 class ClusterTeam {
  public:
-  __device__ explicit ClusterTeam(int32_t* /*scratch*/) {}
+  static constexpr int kMaxBlocks = kLargestCluster;
+  __device__ explicit ClusterTeam(const StripArgs& args) : args_(args) { Arrive(); }
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  __device__ int32_t blocks() const { return static_cast<int32_t>(Group().num_blocks()); }
-  __device__ int32_t rank() const { return static_cast<int32_t>(Group().block_rank()); }
-  __device__ void Wait() const { Group().sync(); }
-  __device__ void Finish() const { Group().sync(); }  // others may still read these sums
-  __device__ int32_t Read(int64_t /*turn*/, int size, int32_t block) const {
-    return Group().map_shared_rank(Sums(), static_cast<unsigned>(block))[size];
+  __device__ int64_t first_mask() const { return Mask(); }
+  __device__ int64_t mask_stride() const { return args_.by_blocks.Quotient(gridDim.x); }
+  __device__ int32_t rank() const { return blockIdx.x - Mask() * args_.blocks; }
+
+  // One warp a list.
+  __device__ void Publish(int64_t /*turn*/, int t, int32_t sum) const {
+    Join();  // every block runs, and has read what it was told of the mask before
+    const int lane = threadIdx.x % 32;
+    if (lane < args_.blocks) *At(Sums() + t * kLargestCluster + rank(), lane) = sum;
   }
-#else
-  __device__ int32_t blocks() const { return 1; }
-  __device__ int32_t rank() const { return 0; }
-  __device__ void Wait() const { __syncthreads(); }
-  __device__ void Finish() const { __syncthreads(); }
-  __device__ int32_t Read(int64_t /*turn*/, int size, int32_t /*block*/) const {
-    return Sums()[size];
+  // Warps that published nothing call with `joined` false.
+  __device__ void Wait(bool joined) const {
+    if (!joined) Join();
+    Arrive();
+    Join();
   }
-#endif
-  __device__ void Publish(int64_t /*turn*/, int size, int32_t sum) const { Sums()[size] = sum; }
-  __device__ int64_t first_list() const { return blockIdx.x / blocks(); }
-  __device__ int64_t list_stride() const { return gridDim.x / blocks(); }
+  __device__ int32_t Read(int64_t /*turn*/, int t, int32_t block) const {
+    return Sums()[t * kLargestCluster + block];
+  }
+  __device__ void Next() const {
+    __syncthreads();
+    Arrive();
+  }
 
  private:
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  __device__ static cooperative_groups::cluster_group Group() {
-    return cooperative_groups::this_cluster();
-  }
-#endif
+  __device__ int32_t Mask() const { return args_.by_blocks.Quotient(blockIdx.x); }
   __device__ static int32_t* Sums() {
-    __shared__ int32_t sums[kMaxPortfolio];
+    __shared__ int32_t sums[kMaxPortfolio * kLargestCluster];
     return sums;
   }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  __device__ static int32_t* At(int32_t* address, int block) {
+    return cooperative_groups::this_cluster().map_shared_rank(address, block);
+  }
+  __device__ static void Arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+  __device__ static void Join() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+#else
+  __device__ static int32_t* At(int32_t* address, int /*block*/) { return address; }
+  __device__ static void Arrive() {}
+  __device__ static void Join() { __syncthreads(); }
+#endif
+
+  const StripArgs& args_;
 };
 
 // The whole grid, one mask after another; sums are exchanged through memory, in two halves taken in
 // turn: a half is written again only after a wait that every reader has passed.
 class GridTeam {
  public:
-  __device__ explicit GridTeam(int32_t* scratch) : scratch_(scratch) {}
+  static constexpr int kMaxBlocks = kMaxTeamBlocks;
+  __device__ explicit GridTeam(const StripArgs& args) : scratch_(args.scratch) {}
 
-  __device__ int32_t blocks() const { return static_cast<int32_t>(gridDim.x); }
+  __device__ int64_t first_mask() const { return 0; }
+  __device__ int64_t mask_stride() const { return 1; }
   __device__ int32_t rank() const { return static_cast<int32_t>(blockIdx.x); }
-  __device__ void Wait() const { cooperative_groups::this_grid().sync(); }
-  __device__ void Finish() const { __syncthreads(); }
-  __device__ void Publish(int64_t turn, int size, int32_t sum) const {
-    __stcg(Half(turn) + size * kMaxTeamBlocks + rank(), sum);
+  __device__ void Publish(int64_t turn, int t, int32_t sum) const {
+    if (threadIdx.x % 32 == 0) __stcg(Half(turn) + t * kMaxTeamBlocks + rank(), sum);
   }
-  __device__ int32_t Read(int64_t turn, int size, int32_t block) const {
-    return __ldcg(Half(turn) + size * kMaxTeamBlocks + block);
+  __device__ void Wait(bool /*joined*/) const { cooperative_groups::this_grid().sync(); }
+  __device__ int32_t Read(int64_t turn, int t, int32_t block) const {
+    return __ldcg(Half(turn) + t * kMaxTeamBlocks + block);
   }
-  __device__ int64_t first_list() const { return 0; }
-  __device__ int64_t list_stride() const { return 1; }
+  __device__ void Next() const { __syncthreads(); }
 
  private:
   __device__ int32_t* Half(int64_t turn) const {
