@@ -24,7 +24,7 @@ namespace jaxsparse {
 namespace {
 
 constexpr char kOp[] = "jaxsparse_masked_matmul";
-constexpr int64_t kDirect = 0, kMostVariant = 3;  // 1 + StripChoice
+constexpr int64_t kDirect = 0, kMostVariant = 4;  // 1 + StripChoice
 
 int64_t Blocks(int64_t size, int64_t block) { return (size + block - 1) / block; }
 
@@ -109,6 +109,11 @@ ffi::Error MaskedMatmul(cudaStream_t stream, MaskedMatmulAttrs attrs, ffi::AnyBu
     return Invalid(kOp, "scratch is too small");
   }
   const auto tile = static_cast<StripChoice>(attrs.variant - 1);
+  if (tile == StripChoice::kPieces && !MaskedMatmulTakesPieces(args)) {
+    return Invalid(
+        kOp,
+        "tiles of pieces need a mask on a, of whole 32 rows and 128 bytes, and none on the result");
+  }
   return CudaStatus(kOp, LaunchMaskedMatmulStrips(args, tile, stream));
 }
 

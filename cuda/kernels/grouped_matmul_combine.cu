@@ -2,11 +2,13 @@
 // atomics, the same result every time.
 //
 // Floor: every sorted row read once, the result written once, at 4.3 TB/s or from L2.
-// Tile:  a warp sums one row, or a part of it where there are few, 4 x 512 bytes at a time and two
-//        sorted rows at once. The row's slots name its sorted rows in any order; the warp puts them
-//        in order first. A row with more sorted rows than slots is looked for in the whole list: at
-//        most sorted_rows / capacity rows can be like that.
-// Measured (H200): 65536 rows of 2048 bf16 into 8192 about 130 us, 2.3 TB/s of reads.
+// Tile:  a warp sums 512 bytes of one row, four sorted rows at once. The row's slots name its
+//        sorted rows in any order; the warp puts them in order first. A row with more sorted rows
+//        than slots is looked for in the whole list: at most sorted_rows / capacity rows can be
+//        like that.
+// Measured (H200): 65536 rows of 2048 bf16 into 8192 78 us (floor 70); 4096 rows of 3072 into 2048
+//        15 us (9), into 4096 25 us (12): one or two sums a row leave little to do between one
+//        answer of memory and the next.
 #include "cuda/kernels/grouped_matmul_combine.h"
 
 #include <cuda_bf16.h>
@@ -14,12 +16,10 @@
 
 #include <algorithm>
 
-#include "cuda/kernels/masked_conv_launch.h"
-
 namespace jaxsparse {
 namespace {
 
-constexpr int kThreads = 256, kPieces = 4, kAhead = 2;
+constexpr int kThreads = 256, kBlocks = 5, kAhead = 4;  // kBlocks a multiprocessor
 
 __device__ float ToFloat(float v) { return v; }
 __device__ float ToFloat(__nv_bfloat16 v) { return __bfloat162float(v); }
@@ -34,58 +34,44 @@ struct alignas(sizeof(U) * Width) Piece {
   U v[Width];
 };
 
+// `Width` elements of a row of the result.
 template <typename U, int Width>
 class RowSum {
  public:
   using P = Piece<U, Width>;
-  static constexpr int kColumns = 32 * kPieces * Width;  // at a time
 
-  __device__ RowSum(const CombineRequest& r, int64_t column) : r_(r) {
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      const int64_t c = column + (i * 32 + threadIdx.x % 32) * Width;
-      at_[i] = c < r.outputs ? c : -1;
-    }
-  }
+  __device__ RowSum(const CombineRequest& r, int64_t column)
+      : r_(r), column_(column), inside_(column < r.outputs) {}
 
   // Adds `count` rows in this order; the loads go out together.
   __device__ void Add(const int (&rows)[kAhead], int count) {
-    P piece[kAhead][kPieces];
+    P piece[kAhead];
 #pragma unroll
     for (int r = 0; r < kAhead; ++r) {
-      const U* source = static_cast<const U*>(r_.rows) + rows[r] * r_.outputs;
-#pragma unroll
-      for (int i = 0; i < kPieces; ++i) {
-        if (r < count && at_[i] >= 0) piece[r][i] = *reinterpret_cast<const P*>(source + at_[i]);
-      }
+      const U* source = static_cast<const U*>(r_.rows) + rows[r] * r_.outputs + column_;
+      piece[r] = P{};
+      if (r < count && inside_) piece[r] = *reinterpret_cast<const P*>(source);
     }
 #pragma unroll
     for (int r = 0; r < kAhead; ++r) {
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) {
-#pragma unroll
-        for (int e = 0; e < Width; ++e) {
-          if (r < count && at_[i] >= 0) sum_[i][e] += ToFloat(piece[r][i].v[e]);
-        }
-      }
+      for (int e = 0; e < Width; ++e) sum_[e] += ToFloat(piece[r].v[e]);
     }
   }
 
   __device__ void Store(int64_t row) const {
-    U* target = static_cast<U*>(r_.out) + row * r_.outputs;
+    if (!inside_) return;
+    P piece;
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      P piece;
-#pragma unroll
-      for (int e = 0; e < Width; ++e) FromFloat(sum_[i][e], &piece.v[e]);
-      if (at_[i] >= 0) *reinterpret_cast<P*>(target + at_[i]) = piece;
-    }
+    for (int e = 0; e < Width; ++e) FromFloat(sum_[e], &piece.v[e]);
+    *reinterpret_cast<P*>(static_cast<U*>(r_.out) + row * r_.outputs + column_) = piece;
   }
 
  private:
   const CombineRequest& r_;
-  int64_t at_[kPieces];
-  float sum_[kPieces][Width] = {};
+  int64_t column_;
+  bool inside_;
+  float sum_[Width] = {};
 };
 
 // Lane i of the result is the i-th smallest of the first `count` slots.
@@ -125,49 +111,39 @@ __device__ void AddFound(const CombineRequest& r, int64_t row, Sum& sum) {
     const int i = static_cast<int>(first) + lane;
     const bool is_ours = first + lane < owned && r.slots.scatter[i] == row && r.lhs.Find(i) >= 0;
     for (uint32_t left = __ballot_sync(0xFFFFFFFFu, is_ours); left != 0; left &= left - 1) {
-      const int rows[kAhead] = {static_cast<int>(first) + __ffs(left) - 1, 0};
+      const int rows[kAhead] = {static_cast<int>(first) + __ffs(left) - 1};
       sum.Add(rows, 1);
     }
   }
 }
 
-// `parts` warps share a row, each a stretch of `stretch` columns.
+// `parts` warps share a row.
 template <typename U, int Width>
-__global__ void __launch_bounds__(kThreads, 2)
-    CombineKernel(const CombineRequest r, int64_t parts, int64_t stretch) {
-  using Sum = RowSum<U, Width>;
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    CombineKernel(const CombineRequest r, int parts) {
   const int lane = threadIdx.x % 32;
   const int64_t warps = int64_t{gridDim.x} * (kThreads / 32);
   for (int64_t w = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32; w < r.out_rows * parts;
        w += warps) {
-    const int64_t row = w / parts, begin = (w - row * parts) * stretch;
-    const int64_t end = min(begin + stretch, r.outputs);
+    const int64_t row = w / parts;
     const int capacity = r.slots.capacity, count = r.slots.counts[row];
     const int slot = lane < capacity ? r.slots.slots[row * capacity + lane] : 0;
-    const bool listed = count <= capacity;
-    const int sorted = listed ? SortSlots(slot, count) : 0;
-    for (int64_t column = begin; column < end; column += Sum::kColumns) {
-      Sum sum(r, column);
-      if (listed) {
-        AddSorted(sorted, count, sum);
-      } else {
-        AddFound(r, row, sum);
-      }
-      sum.Store(row);
+    RowSum<U, Width> sum(r, ((w - row * parts) * 32 + lane) * Width);
+    if (count <= capacity) {
+      AddSorted(SortSlots(slot, count), count, sum);
+    } else {
+      AddFound(r, row, sum);
     }
+    sum.Store(row);
   }
 }
 
 template <typename U, int Width>
 cudaError_t Launch(const CombineRequest& r, cudaStream_t stream) {
-  constexpr int64_t kColumns = RowSum<U, Width>::kColumns;
-  const int64_t pieces = (r.outputs + kColumns - 1) / kColumns;
-  const int64_t wanted = (MultiProcessors() * 16 + r.out_rows - 1) / r.out_rows;
-  const int64_t stretch = (pieces + std::min(wanted, pieces) - 1) / std::min(wanted, pieces);
-  const int64_t parts = (pieces + stretch - 1) / stretch;
+  const int64_t parts = (r.outputs + 32 * Width - 1) / (32 * Width);
   const int64_t blocks = (r.out_rows * parts + kThreads / 32 - 1) / (kThreads / 32);
   const auto grid = static_cast<unsigned>(std::min<int64_t>(blocks, 1 << 20));
-  CombineKernel<U, Width><<<grid, kThreads, 0, stream>>>(r, parts, stretch * kColumns);
+  CombineKernel<U, Width><<<grid, kThreads, 0, stream>>>(r, static_cast<int>(parts));
   return cudaGetLastError();
 }
 

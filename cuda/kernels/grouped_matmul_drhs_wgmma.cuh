@@ -9,21 +9,20 @@
 //           axis. Row weights multiply lhs between shared memory and the tensor cores, in
 //           registers.
 // Grid:     persistent, one CTA a multiprocessor.
+// Stores:   a finished tile waits packed in registers and leaves during the next one's first steps.
 // Predicted: a step costs what one of the product does, 1024 to 1330 cycles; with 8 steps a tile
-// the
-//           store of 64 KB adds a third.
-// Measured (H200, bf16): 655 TFLOP/s at 8192 x 4096 x 14336 with 8 equal groups (16 steps a tile),
-// 547
-//           with unequal ones; 4096 rows, 768 x 3072: 46 us with 8 groups, 109 us with 64 (302 MB
-//           written, 3 TB/s).
+//           the store of 64 KB would add a third.
+// Measured (H200, bf16): 686 TFLOP/s at 8192 x 4096 x 14336 with 8 equal groups (16 steps a tile),
+//           570 with unequal ones; 4096 rows, 768 x 3072: 43 us with 8 groups (46 with the store
+//           after the product, in the same run), 109 us with 64 (302 MB written, 3 TB/s).
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include "cuda/core/warpgroup.cuh"
 #include "cuda/kernels/grouped_matmul_plan.h"
-#include "cuda/tile/box_store.cuh"
 #include "cuda/tile/depth_gather.cuh"
+#include "cuda/tile/held_tile.cuh"
 #include "cuda/tile/operand_mma.cuh"
 #include "cuda/tile/pipeline.cuh"
 #include "cuda/tile/row_store.cuh"
@@ -48,7 +47,7 @@ struct GroupedDrhsConfig {
   static constexpr int kTileM = 128, kTileN = 256, kStages = 4;
   static constexpr int kConsumers = 2;
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kMultiplyRegisters = 208, kLoadRegisters = 88;
+  static constexpr int kMultiplyRegisters = 224, kLoadRegisters = 56;
 
   using LoadA = DepthGather<kTileM / 64>;
   using LoadB = DepthGather<kTileN / 64>;
@@ -57,6 +56,8 @@ struct GroupedDrhsConfig {
   using Position = RingPosition<kStages>;
   using Rows = RowStore<T, kTileN>;
   using Boxes = BoxStore<T, kTileN>;
+  using Held = HeldTile<T, kTileN>;
+  static constexpr int kHead = Boxes::kBlocks;  // steps of a tile in which the one before leaves
 
   struct alignas(1024) Shared {
     uint8_t a[kStages][LoadA::kBytes];
@@ -202,13 +203,14 @@ __device__ __forceinline__ void ProduceDepth(const GroupedDrhsParams& p, const C
   }
 }
 
+// One tile's stages through the tensor cores; the tile before leaves meanwhile.
 template <typename C>
-__device__ __forceinline__ void MultiplyDepth(typename C::Mma& mma, typename C::Shared& shared,
-                                              typename C::Position& at, int rows) {
+__device__ __forceinline__ void MultiplyDepth(typename C::Mma& mma, typename C::Held& held,
+                                              typename C::Shared& shared, typename C::Position& at,
+                                              int steps) {
   const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
   int previous = 0;
-  mma.Clear();
-  for (int first = 0; first < rows; first += kDepthRows) {
+  const auto multiply = [&](int step, bool leaves) {
     shared.ring.WaitFull(at);
     const uint32_t a = ptx::SharedAddress(shared.a[at.stage]) + group * C::LoadA::kBlockBytes;
     const uint32_t b = ptx::SharedAddress(shared.b[at.stage]);
@@ -217,18 +219,26 @@ __device__ __forceinline__ void MultiplyDepth(typename C::Mma& mma, typename C::
       uint32_t fragments[C::Mma::kSlices][4];
       LoadScaledFragments<typename C::T>(fragments, a, shared.weights[at.stage]);
       mma.MultiplyFragments(fragments, b);
+      if (leaves) held.Leave(step, steps);
       mma.template Retire<0>();
       shared.ring.Release(at.stage, lane);
     } else {
       mma.Multiply(a, b);
+      if (leaves) held.Leave(step, steps);
       mma.template Retire<1>();
-      if (first > 0) shared.ring.Release(previous, lane);
+      if (step > 0) shared.ring.Release(previous, lane);
     }
     previous = at.stage;
     at.Advance();
+  };
+  mma.Clear();
+#pragma unroll
+  for (int step = 0; step < C::kHead; ++step) {
+    if (step < steps) multiply(step, true);
   }
+  for (int step = C::kHead; step < steps; ++step) multiply(step, false);
   mma.template Retire<0>();
-  if (!C::kScaled && rows > 0) shared.ring.Release(previous, lane);
+  if (!C::kScaled && steps > 0) shared.ring.Release(previous, lane);
 }
 
 template <typename C>
@@ -236,27 +246,31 @@ __device__ __forceinline__ void ConsumeDepth(const GroupedDrhsParams& p, const C
                                              typename C::Shared& shared) {
   const typename C::Rows store(p.drhs, p.outputs, p.out_f32);
   const typename C::Boxes boxes(out, ptx::SharedAddress(shared.out[threadIdx.x / 32]));
+  typename C::Held held(boxes);
   const int warp_row = threadIdx.x / 32 * kStoreRows, lane_row = threadIdx.x % 32 / 4;
   DrhsSchedule schedule(p);
   typename C::Position at;
   for (DrhsSchedule::Tile tile; schedule.Next(&tile);) {
     typename C::Mma mma;
-    MultiplyDepth<C>(mma, shared, at, tile.end - tile.begin);
+    const int steps = (tile.end - tile.begin + kDepthRows - 1) / kDepthRows;
+    MultiplyDepth<C>(mma, held, shared, at, steps);
+    if (steps == 0) held.Leave(0, 0);
     const int first = tile.m_tile * C::kTileM + warp_row, column = tile.n_tile * C::kTileN;
     StoredRows to;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int k = first + lane_row + 8 * h;
       if (k < p.depth) to.row[h] = tile.group * p.depth + k;
-      to.counts[h] = tile.begin < tile.end;
+      to.counts[h] = steps > 0;
     }
     if (!p.out_f32 && first + kStoreRows <= p.depth) {
       C::Rows::Scale(mma.acc, to);
-      boxes.Store(mma.acc, tile.group * p.depth + first, column);
+      held.Hold(mma.acc, tile.group * p.depth + first, column);
     } else {
       store.Store(mma.acc, to, column);
     }
   }
+  held.Leave(0, 0);
   boxes.Finish();
 }
 

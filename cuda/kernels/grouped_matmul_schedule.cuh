@@ -6,6 +6,17 @@
 
 namespace jaxsparse {
 
+// A tile as the loading warps tell it to the multiplying ones. group -1: zeros, nothing is loaded;
+// no rows: there are no more tiles.
+struct alignas(16) ColumnTile {
+  int group, first, rows, n_tile;
+};
+
+// Stages that a tile passes through.
+__device__ __forceinline__ int StepsOf(const GroupedParams& p, const ColumnTile& tile) {
+  return tile.group >= 0 ? p.k_steps : 1;
+}
+
 // The row tiles of up to kMostSummedGroups groups, found by one warp: a lane keeps where its
 // groups' rows and tiles begin. Every call is made by all lanes together.
 class SummedGroups {
@@ -99,9 +110,21 @@ class GroupedSchedule {
     m_tiles_ = summed_.owned_tiles() + (unowned + TileM - 1) / TileM;
   }
 
-  // The next tile of this CTA, or false when it is done.
-  __device__ bool Next(RowTile* rows, int* n_tile) {
-    if (at_ >= static_cast<int64_t>(m_tiles_) * p_.n_tiles) return false;
+  // The next tile of this CTA, or, once, one without rows. `tile` holds the one before, or one of a
+  // row.
+  __device__ bool Next(ColumnTile* tile) {
+    if (tile->rows == 0) return false;
+    RowTile rows = {-1, 0, 0, 0, 0, 0};
+    int n_tile = 0;
+    Next(&rows, &n_tile);
+    *tile = {rows.group, rows.first, rows.rows, n_tile};
+    return true;
+  }
+
+ private:
+  // Leaves both as they are past the last tile.
+  __device__ void Next(RowTile* rows, int* n_tile) {
+    if (at_ >= static_cast<int64_t>(m_tiles_) * p_.n_tiles) return;
     const int m = static_cast<int>(at_ / p_.n_tiles);
     int first = m / kBandTiles * kBandTiles, width = min(kBandTiles, m_tiles_ - first);
     if (!p_.read_once) {
@@ -113,10 +136,8 @@ class GroupedSchedule {
     *n_tile = inside / width;
     *rows = Load(first + inside - *n_tile * width);
     at_ += gridDim.x;
-    return true;
   }
 
- private:
   __device__ RowTile Load(int tile) const {
     if (p_.plan.header == nullptr) return summed_.Find(p_, tile, TileM);
     const int4 v = __ldg(reinterpret_cast<const int4*>(p_.plan.tiles + tile));

@@ -5,18 +5,16 @@
 //           every group that has rows, the rows and the result once at 4.3 TB/s.
 // Tile:     128 rows of one group x tile_n columns, K in steps of 128 bytes.
 // Pipeline: one warpgroup loads, two multiply 64 rows each; `stages` stages. Contiguous rows come
-// by
-//           TMA, gathered ones by cp.async, weights by TMA in the order in which they lie. Half a
-//           tile without rows is not multiplied.
+//           by TMA, gathered ones by cp.async, weights by TMA in the order in which they lie. The
+//           loading warps find the tiles and tell them with a tile's first stage: the multiplying
+//           ones keep their registers. Half a tile without rows is not multiplied.
 // Grid:     persistent, one CTA a multiprocessor; the tiles are found on the device.
 // Predicted: a step of 128 x 256 x 64 keeps the tensor cores busy for 1024 cycles and reads 48 KB
-// from
-//           L2; 36 bytes a cycle and multiprocessor (8.3 TB/s in all) make that 1330.
-// Measured (H200, bf16): 1180 cycles a step from contiguous rows, 779 TFLOP/s at 8192 x 4096 x
-// 14336
-//           with 8 equal groups, 662 with unequal ones; about 1500 from gathered rows (616). Short
-//           sums pay for their stores: 540 to 560 at K of 768. 64 groups of 64 rows (302 MB of
-//           weights) 86 us, 3.9 TB/s with the result.
+//           from L2; 36 bytes a cycle and multiprocessor (8.3 TB/s in all) make that 1330.
+// Measured (H200, bf16): 785 TFLOP/s at 8192 x 4096 x 14336 with 8 equal groups, 706 with unequal
+//           ones; 581 to 591 from gathered rows. Short sums pay for their start and their stores:
+//           555 at 4096 x 768 x 3072 with 8 equal groups, 597 with 65536 rows of K = 768 of 128
+//           groups. 64 groups of 64 rows (302 MB of weights) 86 us, 3.9 TB/s with the result.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -59,6 +57,7 @@ struct GroupedConfig {
     uint8_t b[kStages][Weights::kBytes];
     uint8_t out[kBoxes ? 4 * kConsumers : 1][Boxes::kWarpBytes];
     Ring ring;
+    ColumnTile tiles[kStages];  // by the stage of a tile's first step
   };
   static constexpr int kSharedBytes = sizeof(Shared) + 1024;  // room to align
   static_assert(kSharedBytes <= 227 * 1024, "the stages do not fit in shared memory");
@@ -84,19 +83,21 @@ __device__ __forceinline__ void ProduceGathered(const GroupedParams& p, const Gr
   typename C::Gather gather(p.lhs, thread);
   typename C::Schedule schedule(p);
   typename C::Position at;
-  RowTile tile;
-  for (int n_tile; schedule.Next(&tile, &n_tile);) {
-    if (tile.group < 0) continue;
-    gather.Begin(tile.first, tile.rows);
-    for (int step = 0; step < p.k_steps; ++step) {
+  for (ColumnTile tile = {0, 0, 1, 0}; schedule.Next(&tile);) {
+    const bool loads = tile.group >= 0;
+    if (loads) gather.Begin(tile.first, tile.rows);
+    for (int step = 0; step < StepsOf(p, tile); ++step) {
       const uint32_t full = shared.ring.Full(at.stage);
       shared.ring.WaitEmpty(at);
-      if (thread == 0) ptx::BarrierArriveExpect(full, C::Weights::kBytes);
-      if (thread % 32 == 0 && warp < C::Weights::kBoxes) {
-        weights.Load(ptx::SharedAddress(shared.b[at.stage]), tile.group, n_tile * C::kOutN, step,
-                     warp, full);
+      if (thread == 0) {
+        if (step == 0) shared.tiles[at.stage] = tile;
+        ptx::BarrierArriveExpect(full, loads ? C::Weights::kBytes : 0);
       }
-      gather.Copy(ptx::SharedAddress(shared.a[at.stage]), step);
+      if (loads && thread % 32 == 0 && warp < C::Weights::kBoxes) {
+        weights.Load(ptx::SharedAddress(shared.b[at.stage]), tile.group, tile.n_tile * C::kOutN,
+                     step, warp, full);
+      }
+      if (loads) gather.Copy(ptx::SharedAddress(shared.a[at.stage]), step);
       ptx::BarrierArriveAfterCopies(full);
       at.Advance();
     }
@@ -110,33 +111,30 @@ __device__ __forceinline__ void ProduceBoxes(const GroupedParams& p, const Group
                                              typename C::Shared& shared) {
   const typename C::Weights weights(maps, p.read_once);
   constexpr int kBytes = C::kTileM * kRowStepBytes + C::Weights::kBytes;
-  const bool leads = threadIdx.x % 32 == 0;
   typename C::Schedule schedule(p);
   typename C::Position at;
-  RowTile tile;
-  for (int n_tile; schedule.Next(&tile, &n_tile);) {
-    if (tile.group < 0) continue;
-    for (int step = 0; step < p.k_steps; ++step) {
+  for (ColumnTile tile = {0, 0, 1, 0}; schedule.Next(&tile);) {
+    for (int step = 0; step < StepsOf(p, tile); ++step, at.Advance()) {
+      if (threadIdx.x % 32 != 0) continue;
       const uint32_t full = shared.ring.Full(at.stage);
-      if (leads) {
-        shared.ring.WaitEmpty(at);
-        ptx::BarrierArriveExpect(full, kBytes);
-        ptx::LoadBox(ptx::SharedAddress(shared.a[at.stage]), &maps.lhs,
-                     step * C::Weights::kStepElements, tile.first, full);
+      shared.ring.WaitEmpty(at);
+      if (step == 0) shared.tiles[at.stage] = tile;
+      ptx::BarrierArriveExpect(full, tile.group >= 0 ? kBytes : 0);
+      if (tile.group < 0) continue;
+      ptx::LoadBox(ptx::SharedAddress(shared.a[at.stage]), &maps.lhs,
+                   step * C::Weights::kStepElements, tile.first, full);
 #pragma unroll
-        for (int box = 0; box < C::Weights::kBoxes; ++box) {
-          weights.Load(ptx::SharedAddress(shared.b[at.stage]), tile.group, n_tile * C::kOutN, step,
-                       box, full);
-        }
+      for (int box = 0; box < C::Weights::kBoxes; ++box) {
+        weights.Load(ptx::SharedAddress(shared.b[at.stage]), tile.group, tile.n_tile * C::kOutN,
+                     step, box, full);
       }
-      at.Advance();
     }
     __syncwarp();
   }
 }
 
-// One tile's stages through the tensor cores; `during` runs while the first one is at work. No
-// steps: the sum means nothing.
+// One tile's stages through the tensor cores; `during(step)` runs while each of the first two steps
+// is at work. No steps: the sum means nothing.
 template <typename C, class During>
 __device__ __forceinline__ void MultiplyTile(typename C::Mma& mma, typename C::Shared& shared,
                                              typename C::Position& at, int steps, During during) {
@@ -148,7 +146,7 @@ __device__ __forceinline__ void MultiplyTile(typename C::Mma& mma, typename C::S
     ptx::FenceAsyncProxy();
     mma.Multiply(ptx::SharedAddress(shared.a[at.stage]) + group * 64 * kRowStepBytes,
                  ptx::SharedAddress(shared.b[at.stage]));
-    if (step == 0) during();
+    if (step < 2) during(step);
     mma.template Retire<1>();
     if (step > 0) shared.ring.Release(previous, lane);
     previous = at.stage;
@@ -158,22 +156,23 @@ __device__ __forceinline__ void MultiplyTile(typename C::Mma& mma, typename C::S
   if (steps > 0) shared.ring.Release(previous, lane);
 }
 
-// Lets the stages of a tile go in which this warpgroup has no rows.
+// Lets the stages of a tile go in which this warpgroup has nothing to multiply.
 template <typename C>
 __device__ __forceinline__ void SkipTile(typename C::Shared& shared, typename C::Position& at,
                                          int steps) {
   for (int step = 0; step < steps; ++step) {
     shared.ring.WaitFull(at);
+    __syncwarp();  // every lane has read the tile's record
     shared.ring.Release(at.stage, threadIdx.x % 32);
     at.Advance();
   }
 }
 
-// What memory says of this thread's two rows of a tile, asked before the product and looked at
-// after it.
-class RowProbe {
+// This thread's two rows of a tile: memory is asked about them before the product, and they are
+// found and noted while it runs.
+class TileRows {
  public:
-  __device__ RowProbe(const GroupedParams& p, const RowTile& tile) {
+  __device__ TileRows(const GroupedParams& p, const ColumnTile& tile) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int r = LaneRow() + 8 * h;
@@ -182,26 +181,35 @@ class RowProbe {
       if (row_[h] < 0) continue;
       if (p.lhs.index != nullptr) index_[h] = Ask(p.lhs.index + row_[h]);
       if (p.combine.scatter != nullptr) target_[h] = Ask(p.combine.scatter + row_[h]);
-      if (p.row_weights != nullptr) factor_[h] = __int_as_float(Ask(p.row_weights + row_[h]));
+      if (p.row_weights != nullptr) to.factor[h] = __int_as_float(Ask(p.row_weights + row_[h]));
     }
   }
 
   // Where the rows go. Rows to be added up are announced, once, where `announces`.
-  __device__ StoredRows Find(const GroupedParams& p, bool owned, bool announces) const {
-    StoredRows to;
+  __device__ void Find(const GroupedParams& p, bool owned, bool announces) {
+    const bool added = p.combine.scatter != nullptr;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
+      place_[h] = p.combine.capacity;
       if (row_[h] < 0) continue;
       to.counts[h] = owned && p.lhs.Check(index_[h], target_[h]) >= 0;
-      to.factor[h] = factor_[h];
-      const bool added = p.combine.scatter != nullptr;
       if (to.counts[h] || !added) to.row[h] = row_[h];
       if (added && to.counts[h] && announces && threadIdx.x % 4 == 0) {
-        AnnounceRow(p.combine, row_[h], target_[h]);
+        place_[h] = atomicAdd(p.combine.counts + target_[h], 1);
       }
     }
-    return to;
   }
+
+  // Notes the announced rows in their slots, some time after Find.
+  __device__ void Note(const GroupedParams& p) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (place_[h] >= p.combine.capacity) continue;
+      p.combine.slots[int64_t{target_[h]} * p.combine.capacity + place_[h]] = row_[h];
+    }
+  }
+
+  StoredRows to;
 
  private:
   __device__ static int LaneRow() {
@@ -214,8 +222,7 @@ class RowProbe {
     return v;
   }
 
-  int row_[2], index_[2], target_[2] = {0, 0};
-  float factor_[2] = {1.0f, 1.0f};
+  int row_[2], index_[2], target_[2] = {0, 0}, place_[2];
 };
 
 // The columns to store: silu of the first half of the sums times the second where they are gated.
@@ -236,9 +243,10 @@ __device__ __forceinline__ auto& Finish(typename C::Mma& mma) {
 // Stores a product: a warp whose 16 rows all belong to the tile by TMA, others row by row.
 template <typename C>
 __device__ __forceinline__ void StoreTile(const GroupedParams& p, typename C::Mma& mma,
-                                          const typename C::Boxes& boxes, const RowTile& tile,
-                                          const StoredRows& to, int column) {
+                                          const typename C::Boxes& boxes, const ColumnTile& tile,
+                                          const StoredRows& to) {
   auto& out = Finish<C>(mma);
+  const int column = tile.n_tile * C::kOutN;
   if constexpr (C::kBoxes) {
     const int warp_row = threadIdx.x / 32 * kStoreRows;
     if (!p.out_f32 && warp_row + kStoreRows <= tile.rows) {
@@ -249,31 +257,31 @@ __device__ __forceinline__ void StoreTile(const GroupedParams& p, typename C::Mm
   typename C::Rows(p.out, p.outputs, p.out_f32).Store(out, to, column);
 }
 
-// A multiplying warpgroup: tile after tile; the next one is looked up during a product.
+// A multiplying warpgroup: tile after tile, as the loading warps tell them.
 template <typename C>
 __device__ __forceinline__ void Consume(const GroupedParams& p, const CUtensorMap* out,
                                         typename C::Shared& shared) {
   const int first_row = threadIdx.x / 128 * 64, warp = threadIdx.x / 32;
   const typename C::Boxes boxes(out, ptx::SharedAddress(shared.out[C::kBoxes ? warp : 0]));
-  typename C::Schedule schedule(p);
   typename C::Position at;
-  RowTile tile, next;
-  int n_tile, next_n;
-  for (bool more = schedule.Next(&next, &next_n); more;) {
-    tile = next;
-    n_tile = next_n;
+  for (;;) {
+    shared.ring.WaitFull(at);
+    const ColumnTile tile = shared.tiles[at.stage];
+    if (tile.rows == 0) break;
     const int steps = tile.group >= 0 ? p.k_steps : 0;
-    const auto look_up = [&] { more = schedule.Next(&next, &next_n); };
-    if (first_row >= tile.rows || steps == 0) look_up();
     if (first_row >= tile.rows) {
-      SkipTile<C>(shared, at, steps);
+      SkipTile<C>(shared, at, StepsOf(p, tile));
       continue;
     }
-    const RowProbe probe(p, tile);
+    TileRows rows(p, tile);
     typename C::Mma mma;
-    MultiplyTile<C>(mma, shared, at, steps, look_up);
-    const StoredRows to = probe.Find(p, tile.group >= 0, n_tile == 0);
-    StoreTile<C>(p, mma, boxes, tile, to, n_tile * C::kOutN);
+    MultiplyTile<C>(mma, shared, at, steps, [&](int step) {
+      if (step == 1) rows.Find(p, true, tile.n_tile == 0);
+    });
+    if (steps == 0) SkipTile<C>(shared, at, 1);
+    if (steps < 2) rows.Find(p, steps > 0, tile.n_tile == 0);
+    rows.Note(p);
+    StoreTile<C>(p, mma, boxes, tile, rows.to);
   }
   if constexpr (C::kBoxes) boxes.Finish();
 }

@@ -25,6 +25,8 @@ bool IsAligned16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 
 
 int64_t IndexLists(const BlockBits& bits) { return bits.words == nullptr ? 1 : bits.lists; }
 
+int64_t PackLists(const MaskedMatmulArgs& a) { return std::max(a.a_lists, IndexLists(a.a_bits)); }
+
 // Lays the parts of the workspace one after the other.
 StripWorkspace PlanWorkspace(const MaskedMatmulArgs& a) {
   StripWorkspace w = {};
@@ -41,6 +43,11 @@ StripWorkspace PlanWorkspace(const MaskedMatmulArgs& a) {
     w.slabs[wide] = take(4 * (tiles << wide));
     w.entries[wide] = take(4 * (tiles << wide) * (boxes ? slabs : slabs * slab));
   }
+  if (MaskedMatmulTakesPieces(a)) {
+    const int64_t listed = IndexLists(a.a_bits) * CeilDiv(a.rows, kTilePieces * kPieceRows);
+    w.piece_slabs = take(4 * listed);
+    w.piece_entries = take(4 * listed * slabs);
+  }
   if (a.out_bits.words != nullptr) {
     const int64_t listed = a.out_bits.lists * tall_tiles;
     for (int wide = 0; wide < 2; ++wide) {
@@ -49,13 +56,26 @@ StripWorkspace PlanWorkspace(const MaskedMatmulArgs& a) {
     }
   }
   if (!boxes) {
-    const int64_t lists = std::max(a.a_lists, IndexLists(a.a_bits));
-    w.packed = take(lists * tall_tiles * slabs * kTallRows * kSlabBytes);
+    w.packed = take(PackLists(a) * tall_tiles * slabs * kTallRows * kSlabBytes);
   }
   if (a.b_bits.words != nullptr) {
     w.masked_b = take(std::max(a.b_lists, a.b_bits.lists) * a.depth * a.columns * bytes);
   }
   return w;
+}
+
+// Whether tiles of pieces give half of the device something to do.
+bool FillsDevice(const MaskedMatmulArgs& a) {
+  const int64_t tiles = a.lists * CeilDiv(a.rows, kTilePieces * kPieceRows) *
+                        CeilDiv(CeilDiv(a.columns, kColumnBlock), kPieceCluster);
+  return 2 * tiles * kPieceCluster >= MultiProcessors();
+}
+
+// What `tile` stands for: pieces for a float32 mask of boxes, where they cost nothing on full
+// masks; between wide and tall the device chooses.
+StripChoice Resolve(const MaskedMatmulArgs& a, StripChoice tile) {
+  const bool pieces = a.in_type == DType::kF32 && MaskedMatmulTakesPieces(a) && FillsDevice(a);
+  return tile == StripChoice::kAuto && pieces ? StripChoice::kPieces : tile;
 }
 
 StripIndex MakeIndex(const MaskedMatmulArgs& a, const StripParams& p, const StripWorkspace& w,
@@ -65,6 +85,11 @@ StripIndex MakeIndex(const MaskedMatmulArgs& a, const StripParams& p, const Stri
   index.out_lists = static_cast<int>(IndexLists(a.out_bits));
   index.tall_tiles = static_cast<int>(CeilDiv(a.rows, kTallRows));
   index.pitch = p.boxes ? p.slabs : p.slabs * p.slab;
+  if (p.tile == StripChoice::kPieces) {
+    index.piece_tiles = static_cast<int>(CeilDiv(a.rows, kTilePieces * kPieceRows));
+    index.piece_slabs = reinterpret_cast<int32_t*>(scratch + w.piece_slabs);
+    index.piece_entries = reinterpret_cast<int32_t*>(scratch + w.piece_entries);
+  }
   for (int wide = 0; wide < 2; ++wide) {
     index.slabs[wide] = reinterpret_cast<int32_t*>(scratch + w.slabs[wide]);
     index.entries[wide] = reinterpret_cast<int32_t*>(scratch + w.entries[wide]);
@@ -88,10 +113,10 @@ StripParams MakeParams(const MaskedMatmulArgs& a, StripChoice tile) {
   p.column_blocks = static_cast<int>(CeilDiv(a.columns, kColumnBlock));
   p.a_lists = static_cast<int>(a.a_lists);
   p.b_lists = static_cast<int>(a.b_lists);
-  p.pack_lists = static_cast<int>(std::max(a.a_lists, IndexLists(a.a_bits)));
+  p.pack_lists = static_cast<int>(PackLists(a));
   p.boxes = TakesBoxes(a);
   p.out_f32 = a.out_type == DType::kF32;
-  p.tile = tile;
+  p.tile = Resolve(a, tile);
   p.index = MakeIndex(a, p, w, scratch);
   p.a_bits = a.a_bits;
   p.b_bits = a.b_bits;
@@ -137,6 +162,10 @@ const char* MaskedMatmulStripsReason(const MaskedMatmulArgs& a) {
   return nullptr;
 }
 
+bool MaskedMatmulTakesPieces(const MaskedMatmulArgs& args) {
+  return args.a_bits.words != nullptr && args.out_bits.words == nullptr && TakesBoxes(args);
+}
+
 int64_t MaskedMatmulStripsScratchBytes(const MaskedMatmulArgs& args) {
   return PlanWorkspace(args).bytes;
 }
@@ -144,6 +173,7 @@ int64_t MaskedMatmulStripsScratchBytes(const MaskedMatmulArgs& args) {
 cudaError_t LaunchMaskedMatmulStrips(const MaskedMatmulArgs& args, StripChoice tile,
                                      cudaStream_t stream) {
   if (MaskedMatmulStripsReason(args) != nullptr ||
+      (tile == StripChoice::kPieces && !MaskedMatmulTakesPieces(args)) ||
       args.scratch_bytes < MaskedMatmulStripsScratchBytes(args)) {
     return cudaErrorInvalidValue;
   }
@@ -158,6 +188,9 @@ cudaError_t LaunchMaskedMatmulStrips(const MaskedMatmulArgs& args, StripChoice t
   CUtensorMap a_map, b_map;
   status = EncodeMaps(p, args.in_type, &a_map, &b_map);
   if (status != cudaSuccess) return status;
+  if (p.tile == StripChoice::kPieces) {
+    return LaunchPieceProduct(p, args.in_type, a_map, b_map, stream);
+  }
   return LaunchStripProduct(p, args.in_type, a_map, b_map, stream);
 }
 
@@ -165,7 +198,8 @@ cudaError_t PrepareMaskedMatmulStrips() {
   if (!IsHopper()) return cudaSuccess;
   cudaError_t status = PrepareStripIndex();
   if (status == cudaSuccess) status = PrepareStripPack();
-  return status == cudaSuccess ? PrepareStripProduct() : status;
+  if (status == cudaSuccess) status = PrepareStripProduct();
+  return status == cudaSuccess ? PreparePieceProduct() : status;
 }
 
 }  // namespace jaxsparse

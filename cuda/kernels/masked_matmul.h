@@ -30,8 +30,9 @@ struct MaskedMatmulArgs {
   int64_t scratch_bytes;
 };
 
-// The tiles of the tensor-core kernel; kAuto: the device compares their cover costs.
-enum class StripChoice : int { kAuto = 0, kWide = 1, kTall = 2 };
+// The tiles of the tensor-core kernels; kAuto: by what the mask is made of, and where that leaves a
+// choice the device compares their cover costs.
+enum class StripChoice : int { kAuto = 0, kWide = 1, kTall = 2, kPieces = 3 };
 
 // On CUDA cores: any size, block and dtype.
 cudaError_t LaunchMaskedMatmulDirect(const MaskedMatmulArgs& args, cudaStream_t stream);
@@ -39,6 +40,8 @@ cudaError_t PrepareMaskedMatmulDirect();
 
 // On Hopper's tensor cores. The reason why not, or nullptr.
 const char* MaskedMatmulStripsReason(const MaskedMatmulArgs& args);
+// Whether tiles of pieces can run: a mask of boxes on `a`, every output wanted.
+bool MaskedMatmulTakesPieces(const MaskedMatmulArgs& args);
 cudaError_t LaunchMaskedMatmulStrips(const MaskedMatmulArgs& args, StripChoice tile,
                                      cudaStream_t stream);
 cudaError_t PrepareMaskedMatmulStrips();

@@ -50,19 +50,21 @@ __device__ void UnitePieces(const StripParams& p, int64_t list, int first_row, i
   const int words = bits.words == nullptr ? 1 : static_cast<int>(bits.row_words);
   for (int i = threadIdx.x; i < pieces * words; i += kThreads) united[i] = 0;
   __syncthreads();
-  for (int piece = 0; piece < pieces; ++piece) {
-    const int begin = first_row + piece * kPieceRows, end = min(begin + kPieceRows, p.rows);
-    if (begin >= end) break;
-    if (bits.words == nullptr) {
-      if (threadIdx.x == 0) united[piece] = 1;
-      continue;
+  if (bits.words == nullptr) {
+    if (threadIdx.x < pieces && first_row + threadIdx.x * kPieceRows < p.rows) {
+      united[threadIdx.x] = 1;
     }
-    const int64_t first = begin / bits.row_size, last = (end - 1) / bits.row_size;
-    const uint32_t* rows = bits.words + ((bits.lists == 1 ? 0 : list) * bits.rows + first) * words;
-    const int total = static_cast<int>(last - first + 1) * words;
-    for (int i = threadIdx.x; i < total; i += kThreads) {
-      const uint32_t word = rows[i];
-      if (word != 0) atomicOr(&united[piece * words + i % words], word);
+  } else {  // every line that a piece touches, all of them at once
+    const auto size = static_cast<uint32_t>(min(bits.row_size, int64_t{p.rows}));
+    const int lines = (kPieceRows - 1) / static_cast<int>(size) + 2;
+    const uint32_t* list_words = bits.words + (bits.lists == 1 ? 0 : list) * bits.rows * words;
+    for (int i = threadIdx.x; i < pieces * lines * words; i += kThreads) {
+      const int piece = i / (lines * words), rest = i - piece * lines * words;
+      const int begin = first_row + piece * kPieceRows, end = min(begin + kPieceRows, p.rows);
+      const uint32_t line = static_cast<uint32_t>(begin) / size + rest / words;
+      if (begin >= end || line > static_cast<uint32_t>(end - 1) / size) continue;
+      const uint32_t word = list_words[int64_t{line} * words + rest % words];
+      if (word != 0) atomicOr(&united[piece * words + rest % words], word);
     }
   }
   __syncthreads();
@@ -117,6 +119,24 @@ __device__ int ListColumns(const StripParams& p, const UnitedPieces& tile, uint3
     at += __popc(bits);
   }
   return total;
+}
+
+// One tile of pieces a block: for each slab that some piece keeps, which of them do.
+__global__ void __launch_bounds__(kThreads)
+    PieceIndexKernel(const __grid_constant__ StripParams p) {
+  extern __shared__ uint32_t united[];
+  __shared__ int warp_counts[kWarps];
+  const int64_t list = blockIdx.x / p.index.piece_tiles;
+  const int row = static_cast<int>(blockIdx.x % p.index.piece_tiles) * kTilePieces * kPieceRows;
+  const UnitedPieces tile = {united, kTilePieces, static_cast<int>(p.a_bits.row_words),
+                             static_cast<uint32_t>(p.a_bits.col_size)};
+  UnitePieces(p, list, row, kTilePieces, united);
+  int32_t* entries = p.index.piece_entries + int64_t{blockIdx.x} * p.slabs;
+  const int slabs = Compact(p.slabs, entries, warp_counts, [&](int s) {
+    const unsigned live = tile.Live(s * p.slab);
+    return live != 0 ? static_cast<int>((s << kTilePieces) | live) : -1;
+  });
+  if (threadIdx.x == 0) p.index.piece_slabs[blockIdx.x] = slabs;
 }
 
 // One tile a block: blockIdx.y is 0 for the tall one, 1 and 2 for the wide ones in it.
@@ -202,6 +222,11 @@ int SharedBytes(const StripParams& p) {
 }  // namespace
 
 cudaError_t LaunchStripIndex(const StripParams& p, cudaStream_t stream) {
+  if (p.tile == StripChoice::kPieces) {
+    const int bytes = kTilePieces * 4 * static_cast<int>(p.a_bits.row_words);
+    PieceIndexKernel<<<p.index.lists * p.index.piece_tiles, kThreads, bytes, stream>>>(p);
+    return cudaGetLastError();
+  }
   const dim3 tiles(p.index.lists * p.index.tall_tiles, 3);
   StripIndexKernel<<<tiles, kThreads, SharedBytes(p), stream>>>(p);
   cudaError_t status = cudaGetLastError();
@@ -212,7 +237,10 @@ cudaError_t LaunchStripIndex(const StripParams& p, cudaStream_t stream) {
 }
 
 cudaError_t PrepareStripIndex() {
-  const cudaError_t status = PrepareKernel(&StripIndexKernel, 16 * kMaxMaskWords + kMaxDepth / 8);
+  cudaError_t status = PrepareKernel(&StripIndexKernel, 16 * kMaxMaskWords + kMaxDepth / 8);
+  if (status == cudaSuccess) {  // a block is a slab or more: 32 columns of float32
+    status = PrepareKernel(&PieceIndexKernel, kTilePieces * (kMaxDepth / 32) / 8);
+  }
   return status == cudaSuccess ? PrepareKernel(&ColumnIndexKernel, 0) : status;
 }
 

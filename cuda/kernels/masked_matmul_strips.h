@@ -14,6 +14,8 @@ namespace jaxsparse {
 inline constexpr int kPieceRows = 32;    // rows that are loaded or left out together
 inline constexpr int kWideRows = 64;     // rows of a wide tile, 512 columns
 inline constexpr int kTallRows = 128;    // rows of a tall tile, 256 columns
+inline constexpr int kTilePieces = 16;   // of a tile of pieces: 512 rows, 64 columns
+inline constexpr int kPieceCluster = 2;  // such tiles side by side share what they load of `a`
 inline constexpr int kColumnBlock = 64;  // columns that are loaded or left out together
 inline constexpr int kWideBlocks = 8, kTallBlocks = 4;
 inline constexpr int kSlabBytes = 128;  // of K, one stage
@@ -29,6 +31,9 @@ struct StripIndex {
   int32_t* entries[2];      // [lists, tall_tiles, pitch], twice that
   int32_t* live_blocks[2];  // live blocks of columns; nullptr: all
   int32_t* blocks[2];       // blocks of columns, live ones first
+  int piece_tiles;          // tiles of pieces of one matrix
+  int32_t* piece_slabs;     // [lists, piece_tiles]: slabs of each
+  int32_t* piece_entries;   // [lists, piece_tiles, slabs]: slab << 16 | live pieces
 };
 
 struct StripParams {
@@ -58,6 +63,7 @@ inline constexpr int kWideRunCost = 45, kTallRunCost = 37;
 // Parts of the workspace: offsets in bytes, each a multiple of 1024.
 struct StripWorkspace {
   int64_t slabs[2], entries[2], live_blocks[2], blocks[2], packed, masked_b, bytes;
+  int64_t piece_slabs, piece_entries;
 };
 
 inline int ElementBytes(DType type) { return type == DType::kF32 ? 4 : 2; }
@@ -73,6 +79,9 @@ cudaError_t LaunchStripIndex(const StripParams& p, cudaStream_t stream);
 cudaError_t LaunchStripPack(const StripParams& p, DType type, cudaStream_t stream);
 cudaError_t LaunchStripProduct(const StripParams& p, DType type, const CUtensorMap& a_map,
                                const CUtensorMap& b_map, cudaStream_t stream);
+cudaError_t LaunchPieceProduct(const StripParams& p, DType type, const CUtensorMap& a_map,
+                               const CUtensorMap& b_map, cudaStream_t stream);
+cudaError_t PreparePieceProduct();
 cudaError_t PrepareStripIndex();
 cudaError_t PrepareStripPack();
 cudaError_t PrepareStripProduct();

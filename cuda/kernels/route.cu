@@ -10,11 +10,25 @@ namespace {
 
 using routing::Pass;
 
-constexpr int kMostBuckets = 512;  // 32 KB of counts a block
+constexpr int kMostBuckets = 512;
 constexpr int kMostLists = 65535;  // of one launch
+
+// Dynamic shared memory of the kernels, in bytes.
+constexpr int CountBytes(int buckets) { return routing::kWarps * buckets * 4; }
+constexpr int PlaceBytes(int buckets) {
+  return CountBytes(buckets) + buckets * static_cast<int>(4 + sizeof(routing::BucketCounts));
+}
 
 int64_t Blocks(int64_t assignments) {
   return std::max<int64_t>(1, (assignments + routing::kItems - 1) / routing::kItems);
+}
+
+// Counts of a bucket, one a block, in rows of whole 8 bytes.
+int64_t Width(int64_t assignments) { return (Blocks(assignments) + 3) / 4 * 4; }
+
+// In 32-bit words.
+int64_t HistogramWords(int64_t lists, int64_t assignments, int64_t buckets) {
+  return lists * buckets * Width(assignments) / 2;
 }
 
 int Buckets(int64_t experts) {
@@ -28,19 +42,41 @@ int Passes(int64_t experts) {
   return passes;
 }
 
+// Whether a kernel can start before the one in front of it is done.
+bool WaitsForItself() {
+  int device = 0, major = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         major >= 9;
+}
+
 cudaError_t RunPass(const Pass& p, const RouteArgs& a, int64_t list, int64_t lists, int32_t* order,
                     bool last, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(Blocks(a.assignments)), static_cast<unsigned>(lists));
-  const int shared = routing::kWarps * p.buckets * 4;
+  auto* const histogram = reinterpret_cast<uint16_t*>(a.scratch);
+  const int64_t width = Width(a.assignments);
   const int64_t items = list * a.assignments;
   Pass here = p;
   here.ids += items;
   if (here.previous != nullptr) here.previous += items;
-  routing::CountKernel<<<grid, routing::kThreads, shared, stream>>>(here, a.scratch);
+  routing::CountKernel<<<grid, routing::kThreads, CountBytes(p.buckets), stream>>>(here, histogram,
+                                                                                   width);
   const bool sizes = last && !p.digits;
-  routing::PlaceKernel<<<grid, routing::kThreads, shared, stream>>>(
-      here, a.scratch, order + items, last ? a.source + items : nullptr,
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(routing::kThreads);
+  config.dynamicSmemBytes = PlaceBytes(p.buckets);
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = WaitsForItself() ? 1 : 0;
+  const cudaError_t status = cudaLaunchKernelEx(
+      &config, routing::PlaceKernel, here, static_cast<const uint16_t*>(histogram), width,
+      order + items, last ? a.source + items : nullptr,
       sizes ? a.group_sizes + list * a.experts : nullptr, static_cast<int>(a.top_k));
+  if (status != cudaSuccess) return status;
   return cudaGetLastError();
 }
 
@@ -63,7 +99,7 @@ cudaError_t CountSizes(const Pass& p, const RouteArgs& a, int64_t list, int64_t 
 
 int64_t RouteScratchWords(int64_t lists, int64_t assignments, int64_t experts) {
   const int64_t together = std::min<int64_t>(lists, kMostLists);
-  const int64_t counts = together * Blocks(assignments) * Buckets(experts);
+  const int64_t counts = HistogramWords(together, assignments, Buckets(experts));
   return counts + (Passes(experts) > 1 ? lists * assignments : 0) + 1;
 }
 
@@ -73,7 +109,7 @@ cudaError_t LaunchRoute(const RouteArgs& a, cudaStream_t stream) {
   }
   const int passes = Passes(a.experts);
   const int64_t together = std::min<int64_t>(a.lists, kMostLists);
-  int32_t* const spare = a.scratch + together * Blocks(a.assignments) * Buckets(a.experts);
+  int32_t* const spare = a.scratch + HistogramWords(together, a.assignments, Buckets(a.experts));
   Pass p = {};
   p.ids = a.ids;
   p.count = a.assignments;
@@ -104,7 +140,8 @@ cudaError_t PrepareRoute() {
     const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
     if (status != cudaSuccess) return status;
   }
-  return cudaSuccess;
+  return cudaFuncSetAttribute(routing::PlaceKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              PlaceBytes(kMostBuckets));
 }
 
 }  // namespace jaxsparse

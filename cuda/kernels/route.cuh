@@ -1,15 +1,16 @@
 // One pass of a stable sort of keys by a digit: blocks count their stretch of the list, then every
-// block adds up the counts before it and puts its items in place.
+// block adds up the counts before it, sorts its items in shared memory, and writes them in runs.
 //
 // Floor:  4 bytes read twice and 8 written an item; two launches and their latencies, about 5 us.
 // Tile:   2048 items a block, 128 a warp, all loaded at once. A warp ranks 32 items at a time:
-// lanes
-//         of the same bucket find each other by a ballot a bit (the match instruction takes longer
-//         the more buckets there are).
-// Measured (H200, in a graph): 65536 items 9.2 us for 8 experts, 13.3 us for 256; 262144 items 15.1
-// and
-//         21.8 us. Adding up the counts of 128 blocks is a chain of loads in every block.
-// The counts of all blocks are read by every block, from L2: 128 blocks of 257 counts are 132 KB.
+//         lanes of the same bucket find each other by a ballot a bit (the match instruction takes
+//         longer the more buckets there are). A warp adds up a bucket's counts of 128 blocks with
+//         one load of 8 bytes a lane: 128 blocks of 257 counts are 66 KB from L2 in every block.
+// Stores: runs of a bucket's items; item by item they would touch a sector each.
+// Launch: the second kernel may start with the first one, ranks its items, and waits for the
+// counts. Measured (H200, in a graph): 262144 items 6.5 us for 8 experts, 8.0 for 64, 9.0 for
+// 128, 10.5 for
+//         256; 16384 items 5.1 to 8.0 us.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,8 +19,23 @@
 
 namespace jaxsparse::routing {
 
+// Programmatic launch: a kernel may start before the one in front of it is done, and waits for its
+// results itself.
+__device__ __forceinline__ void LetNextStart() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void WaitForPrevious() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 inline constexpr int kThreads = 512, kWarps = kThreads / 32, kRounds = 4;
 inline constexpr int kItems = kThreads * kRounds;  // of a block
+static_assert(kItems <= UINT16_MAX, "a block's count of a bucket must fit 16 bits");
 
 // Where a pass reads its items, and which bucket each falls into.
 struct Pass {
@@ -55,23 +71,25 @@ struct WarpItems {
     }
 #pragma unroll
     for (int r = 0; r < kRounds; ++r) bucket[r] = item[r] < 0 ? -1 : BucketOf(p, list, item[r]);
-    const int bits = 32 - __clz(p.buckets - 1);
-#pragma unroll
-    for (int r = 0; r < kRounds; ++r) same[r] = Alike(bucket[r], bits);
+    FindAlike(32 - __clz(p.buckets - 1));
   }
 
   // Of this lane among the lanes of the same bucket.
   __device__ int Rank(int r) const { return __popc(same[r] & ((1u << threadIdx.x % 32) - 1)); }
 
-  // The lanes whose bucket is this lane's; of no meaning where there is none.
-  __device__ static uint32_t Alike(int bucket, int bits) {
-    uint32_t same = __ballot_sync(0xFFFFFFFFu, bucket >= 0);
+  // The lanes whose bucket is this lane's; of no meaning where there is none. All rounds bit by
+  // bit, so that their ballots overlap.
+  __device__ void FindAlike(int bits) {
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) same[r] = __ballot_sync(0xFFFFFFFFu, bucket[r] >= 0);
     for (int b = 0; b < bits; ++b) {
-      const bool one = bucket >> b & 1;
-      const uint32_t ones = __ballot_sync(0xFFFFFFFFu, one);
-      same &= one ? ones : ~ones;
+#pragma unroll
+      for (int r = 0; r < kRounds; ++r) {
+        const bool one = bucket[r] >> b & 1;
+        const uint32_t ones = __ballot_sync(0xFFFFFFFFu, one);
+        same[r] &= one ? ones : ~ones;
+      }
     }
-    return same;
   }
 
   // Adds the items to counts[bucket].
@@ -89,100 +107,221 @@ __device__ __forceinline__ void ClearCounts(int32_t* counts, int n) {
   __syncthreads();
 }
 
-// histogram[list][block][bucket].
-__global__ void __launch_bounds__(kThreads) CountKernel(const Pass p, int32_t* histogram) {
+// Sum over the warps of counts[warp][bucket].
+__device__ __forceinline__ int BlockCount(const int32_t* counts, int buckets, int bucket) {
+  int sum = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) sum += counts[w * buckets + bucket];
+  return sum;
+}
+
+// histogram[list][bucket][width]: a bucket's counts of all blocks side by side.
+__global__ void __launch_bounds__(kThreads)
+    CountKernel(const Pass p, uint16_t* histogram, int64_t width) {
   extern __shared__ int32_t counts[];  // [kWarps][buckets]
+  LetNextStart();
   const int warp = threadIdx.x / 32;
-  const int64_t list = blockIdx.y, blocks = gridDim.x;
+  const int64_t list = blockIdx.y;
   const WarpItems items(p, list, int64_t{blockIdx.x} * kItems + warp * (kRounds * 32));
   ClearCounts(counts, kWarps * p.buckets);
   items.Count(counts + warp * p.buckets);
   __syncthreads();
-  int32_t* mine = histogram + (list * blocks + blockIdx.x) * p.buckets;
+  uint16_t* mine = histogram + list * p.buckets * width + blockIdx.x;
   for (int b = threadIdx.x; b < p.buckets; b += kThreads) {
-    int sum = 0;
-    for (int w = 0; w < kWarps; ++w) sum += counts[w * p.buckets + b];
-    mine[b] = sum;
+    mine[b * width] = static_cast<uint16_t>(BlockCount(counts, p.buckets, b));
   }
 }
 
-// Exclusive sum over the block of one value a thread; `carry` is added, and grows by the total.
-__device__ __forceinline__ int ExclusiveSum(int v, int32_t* warps, int* carry) {
+// What is known of a bucket: its items in this block, in the blocks before, and in all.
+struct BucketCounts {
+  int here, before, total;
+};
+
+// A warp adds up the counts of its share of the buckets, kAtOnce buckets and 128 blocks at a time.
+class BlockSums {
+ public:
+  // `buckets` of the histogram are added up.
+  __device__ BlockSums(const uint16_t* histogram, int64_t width, int buckets)
+      : histogram_(histogram), width_(width), buckets_(buckets), blocks_(gridDim.x) {}
+
+  __device__ void Add(BucketCounts* out) {
+    for (int base = Warp(); base < buckets_; base += kWarps * kAtOnce) {
+      int total[kAtOnce] = {}, before[kAtOnce] = {};
+      for (int first = Lane() * 4; first < blocks_; first += 128) {
+        Load(base, first);
+        const uint2 valid = Below(blocks_ - first),
+                    prior = Below(static_cast<int>(blockIdx.x) - first);
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          total[i] += Halves((four_[i].x & valid.x) + (four_[i].y & valid.y));
+          before[i] += Halves((four_[i].x & prior.x) + (four_[i].y & prior.y));
+        }
+      }
+      Reduce(base, total, before, out);
+    }
+  }
+
+ private:
+  static constexpr int kAtOnce = 16;
+  static_assert(2 * kItems <= UINT16_MAX, "two counts must fit 16 bits");
+
+  __device__ static int Lane() { return threadIdx.x % 32; }
+  __device__ static int Warp() { return threadIdx.x / 32; }
+  __device__ static int Halves(uint32_t v) { return (v & 0xFFFF) + (v >> 16); }
+
+  // Masks of the first `count` of four 16-bit counts.
+  __device__ static uint2 Below(int count) {
+    const auto pair = [](int n) { return n <= 0 ? 0u : n == 1 ? 0xFFFFu : 0xFFFFFFFFu; };
+    return {pair(count), pair(count - 2)};
+  }
+
+  // Four blocks' counts of each bucket.
+  __device__ void Load(int base, int first) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int b = base + i * kWarps;
+      if (b >= buckets_) break;
+      four_[i] = __ldcg(reinterpret_cast<const uint2*>(histogram_ + b * width_ + first));
+    }
+  }
+
+  __device__ void Reduce(int base, const int (&total)[kAtOnce], const int (&before)[kAtOnce],
+                         BucketCounts* out) const {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int b = base + i * kWarps;
+      if (b >= buckets_) break;
+      const int all = __reduce_add_sync(0xFFFFFFFFu, total[i]);
+      const int prior = __reduce_add_sync(0xFFFFFFFFu, before[i]);
+      if (Lane() == 0) {
+        out[b].before = prior;
+        out[b].total = all;
+      }
+    }
+  }
+
+  const uint16_t* histogram_;
+  int64_t width_;
+  int buckets_, blocks_;
+  uint2 four_[kAtOnce] = {};
+};
+
+// Exclusive sums over the block of the three counts of a bucket a thread; `carry` is added, and
+// grows by the totals.
+__device__ __forceinline__ BucketCounts ExclusiveSums(BucketCounts v, BucketCounts* warps,
+                                                      BucketCounts* carry) {
+  const auto add = [](BucketCounts a, BucketCounts b) {
+    return BucketCounts{a.here + b.here, a.before + b.before, a.total + b.total};
+  };
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int sum = v;
+  BucketCounts sum = v;
   for (int d = 1; d < 32; d *= 2) {
-    const int below = __shfl_up_sync(0xFFFFFFFFu, sum, d);
-    if (lane >= d) sum += below;
+    const BucketCounts below = {__shfl_up_sync(0xFFFFFFFFu, sum.here, d),
+                                __shfl_up_sync(0xFFFFFFFFu, sum.before, d),
+                                __shfl_up_sync(0xFFFFFFFFu, sum.total, d)};
+    if (lane >= d) sum = add(sum, below);
   }
   __syncthreads();
   if (lane == 31) warps[warp] = sum;
   __syncthreads();
-  int before = *carry;
+  BucketCounts before = *carry;
+#pragma unroll
   for (int w = 0; w < kWarps; ++w) {
-    if (w < warp) before += warps[w];
-    *carry += warps[w];
+    if (w < warp) before = add(before, warps[w]);
+    *carry = add(*carry, warps[w]);
   }
-  return before + sum - v;
+  return {before.here + sum.here - v.here, before.before + sum.before - v.before,
+          before.total + sum.total - v.total};
 }
 
-// Where this block's first item of each bucket goes, for each of its warps: starts[warp][bucket],
-// which holds the warps' own counts before. Block 0 leaves the buckets' sizes.
-__device__ __forceinline__ void PlaceBlock(const Pass& p, const int32_t* histogram, int32_t* starts,
-                                           int32_t* sizes, int experts) {
-  __shared__ int32_t warps[kWarps];
-  const int64_t list = blockIdx.y;
-  const int blocks = gridDim.x, me = blockIdx.x;
-  int carry = 0;
-  for (int base = 0; base < p.buckets; base += kThreads) {
+// Where the block's items go: starts[warp][bucket], which holds the warps' counts before, in the
+// block's own order; and what to add to a place in that order, moves[bucket]. Of the last bucket
+// only the items here are known: the blocks before are full.
+__device__ __forceinline__ void PlaceBuckets(int buckets, const BucketCounts* counts,
+                                             int32_t* starts, int32_t* moves) {
+  __shared__ BucketCounts warps[kWarps];
+  BucketCounts carry = {0, 0, 0};
+  for (int base = 0; base < buckets; base += kThreads) {
     const int b = base + threadIdx.x;
-    int before = 0, total = 0;
-    if (b < p.buckets) {
-      const int32_t* column = histogram + list * blocks * p.buckets + b;
-#pragma unroll 32
-      for (int k = 0; k < blocks; ++k) {
-        const int count = __ldg(column + int64_t{k} * p.buckets);
-        total += count;
-        before += k < me ? count : 0;
+    const bool there = b < buckets, last = b == buckets - 1;
+    BucketCounts own = {0, 0, 0};
+    int of_warp[kWarps];
+    if (there) {
+      if (!last) own = counts[b];
+      own.here = 0;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        of_warp[w] = starts[w * buckets + b];
+        own.here += of_warp[w];
       }
     }
-    int at = ExclusiveSum(total, warps, &carry) + before;
-    if (b >= p.buckets) continue;
-    if (sizes != nullptr && me == 0 && b < experts) sizes[list * experts + b] = total;
+    const BucketCounts at = ExclusiveSums(own, warps, &carry);
+    if (!there) continue;
+    const int before = last ? static_cast<int>(blockIdx.x) * kItems - at.before : own.before;
+    moves[b] = at.total + before - at.here;
+    int next = at.here;
+#pragma unroll
     for (int w = 0; w < kWarps; ++w) {
-      const int count = starts[w * p.buckets + b];
-      starts[w * p.buckets + b] = at;
-      at += count;
+      starts[w * buckets + b] = next;
+      next += of_warp[w];
     }
   }
   __syncthreads();
 }
 
-// Puts the items in place. `source` and `sizes` are nullptr but in the last pass.
+// The block's items in the order of their buckets, in shared memory.
+struct SortedItems {
+  int32_t item[kItems];
+  uint16_t bucket[kItems];
+
+  __device__ void Fill(const WarpItems& items, int32_t* starts) {
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) {
+      const int b = items.bucket[r];
+      const int begin = b >= 0 ? starts[b] : 0;
+      __syncwarp();
+      if (b >= 0) {
+        const int rank = items.Rank(r);
+        item[begin + rank] = items.item[r];
+        bucket[begin + rank] = static_cast<uint16_t>(b);
+        if (rank == 0) starts[b] = begin + __popc(items.same[r]);
+      }
+      __syncwarp();
+    }
+  }
+};
+
+// Puts the items in place. `source` and `sizes` are nullptr but in the last pass. Shared memory:
+// starts[kWarps][buckets], moves[buckets], counts[buckets].
 __global__ void __launch_bounds__(kThreads)
-    PlaceKernel(const Pass p, const int32_t* histogram, int32_t* order, int32_t* source,
-                int32_t* sizes, int top_k) {
-  extern __shared__ int32_t starts[];  // [kWarps][buckets]
+    PlaceKernel(const Pass p, const uint16_t* histogram, int64_t width, int32_t* order,
+                int32_t* source, int32_t* sizes, int top_k) {
+  extern __shared__ int32_t starts[];
+  __shared__ SortedItems sorted;
+  int32_t* const moves = starts + kWarps * p.buckets;
+  auto* const counts = reinterpret_cast<BucketCounts*>(moves + p.buckets);
   const int warp = threadIdx.x / 32;
-  const int64_t list = blockIdx.y;
+  const int64_t list = blockIdx.y, first = int64_t{blockIdx.x} * kItems;
   int32_t* const mine = starts + warp * p.buckets;
-  const WarpItems items(p, list, int64_t{blockIdx.x} * kItems + warp * (kRounds * 32));
+  const WarpItems items(p, list, first + warp * (kRounds * 32));
   ClearCounts(starts, kWarps * p.buckets);
   items.Count(mine);
+  WaitForPrevious();
+  BlockSums(histogram + list * p.buckets * width, width, p.buckets - 1).Add(counts);
   __syncthreads();
-  PlaceBlock(p, histogram, starts, sizes, p.experts);
-#pragma unroll
-  for (int r = 0; r < kRounds; ++r) {
-    const bool there = items.bucket[r] >= 0;
-    const int begin = there ? mine[items.bucket[r]] : 0;
-    __syncwarp();
-    if (there) {
-      const int rank = items.Rank(r);
-      const int64_t at = list * p.count + begin + rank;
-      order[at] = items.item[r];
-      if (source != nullptr) source[at] = items.item[r] / top_k;
-      if (rank == 0) mine[items.bucket[r]] = begin + __popc(items.same[r]);
+  if (sizes != nullptr && blockIdx.x == 0) {
+    for (int b = threadIdx.x; b < p.experts; b += kThreads) {
+      sizes[list * p.experts + b] = counts[b].total;
     }
-    __syncwarp();
+  }
+  PlaceBuckets(p.buckets, counts, starts, moves);
+  sorted.Fill(items, mine);
+  __syncthreads();
+  const int here = static_cast<int>(min(int64_t{kItems}, p.count - first));
+  for (int i = threadIdx.x; i < here; i += kThreads) {
+    const int64_t at = list * p.count + moves[sorted.bucket[i]] + i;
+    order[at] = sorted.item[i];
+    if (source != nullptr) source[at] = sorted.item[i] / top_k;
   }
 }
 

@@ -20,7 +20,8 @@ struct RouteArgs {
 // Of the shapes alone.
 int64_t RouteScratchWords(int64_t lists, int64_t assignments, int64_t experts);
 
-// Two launches up to 511 experts; two a byte of the expert's number, and two more, beyond.
+// Two launches up to 511 experts, of which the second starts early; two a byte of the expert's
+// number, and two more, beyond.
 cudaError_t LaunchRoute(const RouteArgs& args, cudaStream_t stream);
 
 // Once per device, before the first launch and outside any capture.

@@ -44,6 +44,8 @@ class BoxStore {
  public:
   static constexpr int kBuffers = 2;
   static constexpr int kWarpBytes = kBuffers * kStoreBytes;
+  static constexpr int kBlocks = TileN / kStoreColumns;
+  static constexpr int kBlockWords = kStoreColumns / 4;  // of a thread, two columns a word
   static_assert(TileN % (kBuffers * kStoreColumns) == 0, "a tile must take its buffers in turn");
 
   // `shared` is this warp's buffers, aligned to 1024 bytes.
@@ -54,28 +56,41 @@ class BoxStore {
     turn_ = row % 8;
   }
 
+  // This thread's words of block `block` of the accumulators.
+  __device__ static void Pack(const float (&acc)[TileN / 2], int block,
+                              uint32_t (&words)[kBlockWords]) {
+#pragma unroll
+    for (int i = 0; i < kBlockWords; ++i) {
+      const int at = 2 * (block * kBlockWords + i);
+      words[i] = DTypeTraits<T>::Pack(acc[at], acc[at + 1]);
+    }
+  }
+
+  // Block `block` of a tile to the 16 rows from `row` on.
+  __device__ void StoreBlock(const uint32_t (&words)[kBlockWords], int block, int row,
+                             int column) const {
+    const uint32_t buffer = shared_ + block % kBuffers * kStoreBytes;
+    if (threadIdx.x % 32 == 0) ptx::WaitBoxesRead<kBuffers - 1>();
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kStoreColumns / 8; j += 2) {
+      const uint32_t v[4] = {words[2 * j], words[2 * j + 1], words[2 * j + 2], words[2 * j + 3]};
+      ptx::StoreMatrices(buffer + line_ + (((j + place_) ^ turn_) * 16), v);
+    }
+    ptx::FenceAsyncProxy();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      ptx::StoreBox(map_, buffer, column + block * kStoreColumns, row);
+    }
+  }
+
   // The warp's accumulators to the 16 rows from `row` on.
   __device__ void Store(const float (&acc)[TileN / 2], int row, int column) const {
 #pragma unroll
-    for (int block = 0; block < TileN / kStoreColumns; ++block) {
-      const uint32_t buffer = shared_ + block % kBuffers * kStoreBytes;
-      if (threadIdx.x % 32 == 0) ptx::WaitBoxesRead<kBuffers - 1>();
-      __syncwarp();
-#pragma unroll
-      for (int j = 0; j < kStoreColumns / 8; j += 2) {
-        uint32_t v[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int at = 4 * (block * (kStoreColumns / 8) + j + i / 2) + i % 2 * 2;
-          v[i] = DTypeTraits<T>::Pack(acc[at], acc[at + 1]);
-        }
-        ptx::StoreMatrices(buffer + line_ + (((j + place_) ^ turn_) * 16), v);
-      }
-      ptx::FenceAsyncProxy();
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) {
-        ptx::StoreBox(map_, buffer, column + block * kStoreColumns, row);
-      }
+    for (int block = 0; block < kBlocks; ++block) {
+      uint32_t words[kBlockWords];
+      Pack(acc, block, words);
+      StoreBlock(words, block, row, column);
     }
   }
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxsparse.bits.integers import static_int
 from jaxsparse.ffi import Implementation
 from jaxsparse.nn.checks import check_array, check_dtypes, check_mask
 from jaxsparse.ops import grouped_matmul, route
@@ -35,16 +36,17 @@ class Options:
 
 def check_options(
     num_experts: Any, hidden: Any, options: Options, *, dtype: Any, param_dtype: Any
-) -> None:
-    """Refuse options that no layer can take.
+) -> tuple[int, int, Options]:
+    """Refuse options that no layer can take. -> num_experts, hidden and the options, numbers as
+    int.
 
     Raises:
         TypeError, ValueError: naming the argument, what came, and what is needed.
     """
-    top_k, activation, routing = options.top_k, options.activation, options.routing
-    for name, value in (("num_experts", num_experts), ("hidden", hidden), ("top_k", top_k)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name}={value!r}; it takes a positive int")
+    activation, routing = options.activation, options.routing
+    num_experts = _positive("num_experts", num_experts)
+    hidden = _positive("hidden", hidden)
+    top_k = _positive("top_k", options.top_k)
     if top_k > num_experts:
         raise ValueError(f"top_k={top_k} is more than num_experts={num_experts}")
     if activation not in tuple(ACTIVATIONS):
@@ -58,6 +60,17 @@ def check_options(
     if options.normalize and routing == "expert_choice":
         raise ValueError("normalize=True: routing='expert_choice' has no weights to normalize")
     check_dtypes(dtype=dtype, param_dtype=param_dtype)
+    return num_experts, hidden, dataclasses.replace(options, top_k=top_k)
+
+
+def _positive(name: str, value: Any) -> int:
+    try:
+        number = static_int(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"{name}={value!r}; it takes a positive int")
+    return number
 
 
 def check_inputs(inputs: Any, token_mask: Any) -> None:

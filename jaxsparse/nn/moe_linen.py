@@ -78,7 +78,7 @@ class MoE(linen.Module):
             self.precision,
             self.implementation,
         )
-        moe.check_options(
+        num_experts, hidden, options = moe.check_options(
             self.num_experts,
             self.hidden,
             options,
@@ -86,9 +86,7 @@ class MoE(linen.Module):
             param_dtype=self.param_dtype,
         )
         moe.check_inputs(inputs, token_mask)
-        shapes = moe.parameter_shapes(
-            inputs.shape[-1], self.num_experts, self.hidden, self.activation
-        )
+        shapes = moe.parameter_shapes(inputs.shape[-1], num_experts, hidden, self.activation)
         inits: dict[str, Any] = dict.fromkeys(shapes, self.kernel_init)
         inits["router"] = self.router_init
         params = {

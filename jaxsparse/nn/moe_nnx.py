@@ -60,7 +60,7 @@ class MoE(nnx.Module):
         implementation: Implementation = None,
         rngs: nnx.Rngs,
     ) -> None:
-        self.options = moe.Options(
+        options = moe.Options(
             top_k,
             activation,
             routing,
@@ -70,7 +70,9 @@ class MoE(nnx.Module):
             if implementation is None or isinstance(implementation, str)
             else tuple(implementation),
         )
-        moe.check_options(num_experts, hidden, self.options, dtype=dtype, param_dtype=param_dtype)
+        num_experts, hidden, self.options = moe.check_options(
+            num_experts, hidden, options, dtype=dtype, param_dtype=param_dtype
+        )
         shapes = moe.parameter_shapes(in_features, num_experts, hidden, activation)
         inits: dict[str, Any] = dict.fromkeys(shapes, kernel_init)
         inits["router"] = router_init

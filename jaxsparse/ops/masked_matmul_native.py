@@ -103,13 +103,19 @@ def reason_against(p: Any, platform: str, variant: str, a: Any, b: Any, masks: A
     vector = 16 // a.dtype.itemsize
     if a.dtype == np.float32 and p.precision == "highest":
         return "float32 products are asked for, not TF32"
+    left = masks[1 if transposes(platform, masks) else 0]
+    if variant == "pieces":
+        if left is None or masks[2] is not None:
+            return "tiles of pieces need a mask on an operand and none on the result"
+        rows, columns = p.blocks[1][::-1] if transposes(platform, masks) else p.blocks[0]
+        if rows % 32 or columns % (128 // a.dtype.itemsize):
+            return "tiles of pieces need blocks of whole 32 rows and 128 bytes of K"
     if not _is_hopper():
         return "the device is not of compute capability 9.0"
     if k == 0 or k % vector or n % vector:
         return f"K = {k} and {n} columns: both must be multiples of {vector}"
     if lists * m >= 2**31 or k > 2**19 or n >= 2**30 or lists * -(-m // 128) > 65535:
         return "more than 2^31 rows, 2^19 columns of a, or 65535 tiles of rows"
-    left = masks[1 if transposes(platform, masks) else 0]
     if left is not None and -(-left.shape[1 if transposes(platform, masks) else 2] // 32) > 8192:
         return "a row of a's mask passes 8192 words"
     return None

@@ -121,6 +121,17 @@ def test_expert_choice(rng):
     np.testing.assert_array_equal(masked, 0)
 
 
+@pytest.mark.parametrize("integer", [np.int64, np.int32])
+def test_numbers_of_numpy(rng, integer):
+    layer, variables, x = make(rng, top_k=2)
+    other = nn.linen.MoE(integer(EXPERTS), integer(HIDDEN), top_k=integer(2))
+    np.testing.assert_array_equal(other.apply(variables, x)[0], layer.apply(variables, x)[0])
+    sizes = (D, integer(EXPERTS), integer(HIDDEN))
+    module = nn.nnx.MoE(*sizes, top_k=integer(2), rngs=nnx.Rngs(0))
+    assert type(module.options.top_k) is int
+    assert module(x)[0].shape == x.shape
+
+
 def test_load_balance_loss_is_one_when_balanced(rng):
     layer, variables, x = make(rng, top_k=EXPERTS)
     assert np.isclose(float(layer.apply(variables, x)[1]), 1.0, atol=1e-5)

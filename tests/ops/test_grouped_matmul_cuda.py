@@ -115,6 +115,34 @@ def test_gradients(rng, skew, fused):
         assert_close(got[name], want[name], "bfloat16", scale=2.0)
 
 
+@pytest.mark.parametrize("skew", SKEWS)
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_many_contiguous_rows_a_group(rng, skew, fused, dtype):
+    """Several tiles of rows a group; the gradient multiplies by the weights in the other order."""
+    rows, tokens = 1300, 600
+    diff, rest = problem(rng, skew, rows=rows, depth=328, outputs=392, groups=4, tokens=tokens)
+    del rest["gather"]
+    diff["lhs"] = rng.standard_normal((rows, 328), np.float32)
+    if not fused:
+        diff.pop("row_weights")
+        rest = {"group_sizes": rest["group_sizes"]}
+    half, known = cast(diff, dtype), rounded(diff, dtype)
+    assert_close(run(half, rest), expected(known, rest), dtype)
+    if fused:
+        return
+    ct = jnp.asarray(rng.standard_normal((rows, 392), np.float32))
+    sizes = jnp.asarray(rest["group_sizes"])
+
+    def loss(lhs, rhs, implementation):
+        out = js.grouped_matmul(lhs, rhs, sizes, implementation=implementation)
+        return jnp.sum(out.astype(jnp.float32) * ct)
+
+    got = jax.grad(loss)(half["lhs"], half["rhs"], "cuda")
+    want = jax.grad(loss)(*(jnp.asarray(known[k]) for k in ("lhs", "rhs")), "reference")
+    assert_close(got, want, dtype, scale=2.0)
+
+
 def test_float32_in_full(rng):
     """Precision "highest" multiplies float32 in float32."""
     diff, rest = problem(rng, depth=512)

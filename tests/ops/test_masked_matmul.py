@@ -286,6 +286,38 @@ def test_cuda_variants(rng, variant, dtype, block, which):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("block", [(32, 64), (64, 128), (96, 192)])
+@pytest.mark.parametrize("density", [0.0, 0.05, 0.3, 1.0])
+@pytest.mark.parametrize("which", ["a_mask", "a_mask b_mask"])
+def test_cuda_pieces(rng, dtype, block, density, which):
+    """Tiles of 512 rows, more than one each way, ragged edges, rings that come round."""
+    diff, masks = problem(rng, block, which, size=(1100, 1032, 712), density=density)
+    with js.config(variant="pieces"):
+        got = run(cast(diff, dtype), masks, block, "cuda")
+    assert_close(got, oracle(rounded(diff, dtype), masks, block), dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("variant", ["auto", "pieces"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("which", ["a_mask", "b_mask"])
+def test_cuda_pieces_of_several_products(rng, variant, dtype, which):
+    """More tiles than clusters, so that each has a second one; a float32 result; NaN in what is
+    masked.
+    """
+    block, size = (128, 128), (1100, 520, 1224)
+    diff, masks = problem(rng, block, which, size, density=0.3, batch=(5,))
+    want = oracle(rounded(diff, dtype), masks, block)
+    name, shape = ("a", size[:2]) if which == "a_mask" else ("b", size[1:])
+    diff[name][~entries(masks[which], block, shape)] = np.nan
+    with js.config(variant=variant):
+        got = run(cast(diff, dtype), masks, block, "cuda", preferred_element_type=jnp.float32)
+    assert got.dtype == jnp.float32
+    assert_close(got, want, dtype)
+
+
+@pytest.mark.gpu
 def test_cuda_float32_at_highest_precision(rng):
     diff, masks = problem(rng, (32, 64), "a_mask", size=(200, 264, 312))
     got = run(cast(diff, "float32"), masks, (32, 64), "cuda", precision="highest")
