@@ -8,8 +8,8 @@
 // sector. Predicted: the floor where neighbouring outputs read neighbouring inputs (the challenge's
 // layers do), a sector a gather where they do not. Measured, with one more layer: 3.9 ms at 16384
 // neurons, 13 ms at 65536: three to four times the floor; a row passes through the first-level
-// cache twice, for outputs j and j + 1. Turning images costs a trip through memory more, 2 x 57 us
-// at 60,000 x 1024.
+// cache twice, for outputs j and j + 1. Turning images costs a trip through memory more: 119 us for
+// 60,000 x 1024, 467 for x 4096, 4.1 to 4.2 TB/s.
 #pragma once
 
 #include "cuda/kernels/bounded_state.cuh"
@@ -22,7 +22,7 @@ constexpr int kFirstThreads = 256;
 template <typename Index>
 __global__ void __launch_bounds__(kFirstThreads)
     FirstLayer(StackView stack, const float* __restrict__ x, uint32_t batch, uint32_t n_in,
-               uint32_t distinct, Generation to) {
+               uint32_t distinct, float* to) {
   const uint32_t padded = (distinct + 31) / 32 * 32;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kFirstThreads + threadIdx.x;
   const uint32_t o = static_cast<uint32_t>(thread % padded);
@@ -47,22 +47,17 @@ __global__ void __launch_bounds__(kFirstThreads)
     }
   }
   const float bias = __ldg(layer.bias + o), upper = __ldg(stack.uppers);
-  float* state = to.state + StateOffset(static_cast<uint32_t>(image), o, stack.widest);
+  float* state = to + StateOffset(static_cast<uint32_t>(image), o, stack.widest);
 #pragma unroll
   for (int i = 0; i < kFirstImages; ++i) sum[i] = Bound(sum[i] + bias, upper);
   reinterpret_cast<float4*>(state)[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
   reinterpret_cast<float4*>(state)[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
-  if (o == 0) {
-    for (int i = 0; i < kFirstImages && image + i < batch; ++i) {
-      to.rows[image + i] = static_cast<int32_t>(image + i);
-    }
-  }
 }
 
 // Block: 32 images x 128 inputs; rows come in whole lines, and a line of state is 32 images.
 __global__ void __launch_bounds__(kFirstThreads)
     TurnImages(StackView stack, const float* __restrict__ x, uint32_t batch, uint32_t n_in,
-               Generation to) {
+               float* to) {
   constexpr int kWarps = kFirstThreads / 32, kInputs = 128;
   __shared__ float tile[kInputs][kSlots + 1];
   const uint32_t chunks = (n_in + kInputs - 1) / kInputs;
@@ -77,9 +72,8 @@ __global__ void __launch_bounds__(kFirstThreads)
   }
   __syncthreads();
   for (uint32_t n = warp; n < kInputs && first + n < n_in; n += kWarps) {
-    to.state[StateOffset(slot + lane, first + n, stack.widest)] = tile[n][lane];
+    to[StateOffset(slot + lane, first + n, stack.widest)] = tile[n][lane];
   }
-  if (first == 0 && warp == 0) to.rows[slot + lane] = static_cast<int32_t>(slot + lane);
 }
 
 }  // namespace jaxsparse

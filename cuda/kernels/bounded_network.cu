@@ -1,10 +1,10 @@
-// The launches of a whole stack: the first layer from memory, then resident layers between
-// regroupings.
+// The launches of a whole stack: the first layer or the turned images, then layers through memory
+// or resident ones.
 //
 // A row lives 3.5 layers on average on the challenge's inputs and at most 28, so a tile that kept
-// its rows to the end would compute mostly decided ones. Regrouping after a few fixed layers costs
-// a launch (1-2 us) and one trip of the undecided rows through memory, and keeps every tile full.
-// The launches depend on shapes and attributes alone.
+// its rows to the end would compute mostly decided ones. Resident tiles are regrouped after a few
+// fixed layers: a launch (1-2 us) and one trip of the undecided rows through memory. Through
+// memory, every layer regroups. The launches depend on shapes and attributes alone.
 #include "cuda/kernels/bounded_network.h"
 
 #include <algorithm>
@@ -19,15 +19,20 @@ namespace {
 
 constexpr int kRegroup[] = {2, 3, 4, 5, 7, 9, 11, 13, 16, 21, 27, 33};
 constexpr int kCounters = 32;
+// Layers through memory before tiles go on by themselves: wide ones, and those that get resident.
+constexpr int64_t kTailBegins = 34, kResidentBegins = 12;
 constexpr int64_t kStaticShared = 1 << 10;  // of a CTA, beside its tile
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t BlocksOf(int64_t batch) { return CeilDiv(batch, kSlots); }
+int64_t TilesOf(int64_t batch) { return CeilDiv(batch, kTileSlots); }
+int64_t BlocksOf(int64_t batch) { return TilesOf(batch) * kTileBlocks; }
 
 // The workspace: counters, then two generations.
 struct Workspace {
   uint32_t* counters;  // [2][kCounters]: slots in use and tiles taken, of each launch
+  uint32_t* slots;     // [3]: slots in use of a launch through memory, of those after it
   BlockVerdicts verdicts;
+  int32_t* source;
   int32_t* rows[2];
   float* state[2];
 };
@@ -42,24 +47,25 @@ Workspace Carve(const BoundedNetworkArgs& args) {
   const int64_t blocks = BlocksOf(args.batch), slots = blocks * kSlots;
   Workspace space;
   space.counters = reinterpret_cast<uint32_t*>(take(2 * kCounters * 4));
-  space.verdicts.alive = reinterpret_cast<uint32_t*>(take(4 * blocks));
+  space.slots = reinterpret_cast<uint32_t*>(take(3 * 4));
   space.verdicts.not_zero = reinterpret_cast<uint32_t*>(take(4 * blocks));
   space.verdicts.not_upper = reinterpret_cast<uint32_t*>(take(4 * blocks));
-  space.verdicts.base = reinterpret_cast<uint32_t*>(take(4 * blocks));
+  space.source = reinterpret_cast<int32_t*>(take(4 * slots));
   for (int i = 0; i < 2; ++i) space.rows[i] = reinterpret_cast<int32_t*>(take(4 * slots));
   for (int i = 0; i < 2; ++i)
     space.state[i] = reinterpret_cast<float*>(take(4 * slots * args.widest));
   return space;
 }
 
-__global__ void ResetCounters(uint32_t* counters, uint32_t batch) {
-  if (threadIdx.x < 2 * kCounters) counters[threadIdx.x] = threadIdx.x == 0 ? batch : 0;
-}
-
-// `number` counts regroupings; `state` is where the rows' values are.
-Generation GenerationOf(const Workspace& space, int number, int state) {
-  return {space.state[state % 2], space.rows[number % 2], space.counters + number,
-          space.counters + kCounters + number};
+// Every image has a slot, and nothing is known of any.
+__global__ void __launch_bounds__(kWideThreads) BeginStack(Workspace space, uint32_t batch) {
+  const uint32_t slot = blockIdx.x * kWideThreads + threadIdx.x;
+  if (slot < 2 * kCounters) space.counters[slot] = slot == 0 ? batch : 0;
+  if (slot < 3) space.slots[slot] = slot == 0 ? batch : 0;
+  if (slot >= batch) return;
+  space.rows[0][slot] = space.source[slot] = static_cast<int32_t>(slot);
+  if (slot % kSlots != 0) return;
+  space.verdicts.not_zero[slot / kSlots] = space.verdicts.not_upper[slot / kSlots] = 0;
 }
 
 // Behind which layer the next regrouping comes.
@@ -118,27 +124,33 @@ int TileImages(const BoundedNetworkArgs& args, const Device& device) {
   return images;
 }
 
-// Turned images are what layer 0 reads, in the second generation; otherwise its result is in the
-// first.
+// The state that the next launch reads: turned images, or the result of layer 0.
 template <bool kBundles, typename Index>
 void LaunchFirst(const BoundedNetworkArgs& args, const Workspace& space, cudaStream_t stream) {
   const uint32_t batch = static_cast<uint32_t>(args.batch), n_in = static_cast<uint32_t>(args.n_in);
   if (kBundles) {
     const int64_t chunks = std::max<int64_t>(CeilDiv(n_in, 128), 1);
-    TurnImages<<<chunks * BlocksOf(batch), kFirstThreads, 0, stream>>>(
-        ViewOf(args), args.x, batch, n_in, GenerationOf(space, 0, 1));
+    TurnImages<<<chunks * CeilDiv(args.batch, kSlots), kFirstThreads, 0, stream>>>(
+        ViewOf(args), args.x, batch, n_in, space.state[0]);
     return;
   }
   const int64_t threads = CeilDiv(args.first, 32) * 32 * CeilDiv(args.batch, kFirstImages);
   FirstLayer<Index>
       <<<CeilDiv(std::max<int64_t>(threads, 1), kFirstThreads), kFirstThreads, 0, stream>>>(
-          ViewOf(args), args.x, batch, n_in, static_cast<uint32_t>(args.first),
-          GenerationOf(space, 0, 0));
+          ViewOf(args), args.x, batch, n_in, static_cast<uint32_t>(args.first), space.state[0]);
 }
+
+// What the launches so far have left: layers behind, slots in use, and which of the two lists of
+// rows and of the two states hold them.
+struct Progress {
+  int64_t layer;
+  uint32_t* count;
+  int rows, state;
+};
 
 template <int kImages, bool kBundles, typename Index>
 cudaError_t LaunchResident(const BoundedNetworkArgs& args, const Workspace& space,
-                           const Device& device, cudaStream_t stream) {
+                           const Device& device, const Progress& begin, cudaStream_t stream) {
   const int64_t shared = SharedBytes(args.widest, kImages);
   const int64_t items = args.widest * kImages / (kBundles ? 4 * kPart : 4);
   int threads = 128;
@@ -148,78 +160,91 @@ cudaError_t LaunchResident(const BoundedNetworkArgs& args, const Workspace& spac
   const int64_t tiles = CeilDiv(args.batch, kImages);
   const int64_t grid =
       std::max<int64_t>(std::min(std::max<int64_t>(fit, 1) * device.sms, tiles), 1);
-  int number = 0;
-  for (int64_t first = kBundles ? 0 : 1; first < args.depth; ++number) {
+  Generation from = {space.state[begin.state], space.rows[begin.rows], begin.count,
+                     space.counters + kCounters};
+  int number = 1;
+  for (int64_t first = begin.layer; first < args.depth; ++number) {
     const int64_t last = NextStop(args, first);
-    const int state = number + (kBundles ? 1 : 0);
+    const Generation to = {space.state[(begin.state + number) % 2],
+                           space.rows[(begin.rows + number) % 2], space.counters + number,
+                           space.counters + kCounters + number};
     ResidentLayers<kImages, kBundles, Index><<<grid, threads, shared, stream>>>(
-        ViewOf(args), GenerationOf(space, number, state),
-        GenerationOf(space, number + 1, state + 1), static_cast<uint32_t>(first),
-        static_cast<uint32_t>(last));
+        ViewOf(args), from, to, static_cast<uint32_t>(first), static_cast<uint32_t>(last));
     if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
     first = last;
+    from = to;
+  }
+  return cudaSuccess;
+}
+
+// Layers up to `stop` through memory. The last one's words are there, and nothing of it is settled.
+template <bool kBundles, typename Index>
+cudaError_t LaunchWide(const BoundedNetworkArgs& args, const Workspace& space, const Device& device,
+                       int64_t stop, Progress* progress, cudaStream_t stream) {
+  const StackView stack = ViewOf(args);
+  const int64_t tiles = TilesOf(args.batch), blocks = BlocksOf(args.batch);
+  const int64_t chunks = CeilDiv(CeilDiv(args.widest, kBundles ? kBundle : 1), kWideWarps);
+  if (chunks * tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
+  const int64_t grid = std::min<int64_t>(chunks * tiles, kWideResident * device.sms);
+  for (int turn = 0; progress->layer < stop; ++turn) {
+    uint32_t* const next = space.slots + (turn + 1) % 3;
+    const uint32_t layer = static_cast<uint32_t>(progress->layer);
+    WideLayer<kBundles, Index><<<grid, kWideThreads, kWideShared, stream>>>(
+        stack, space.state[progress->state], space.source, space.state[1 - progress->state],
+        space.verdicts, progress->count, next, layer);
+    progress->state = 1 - progress->state;
+    if (++progress->layer < stop) {
+      WideSettle<<<CeilDiv(blocks * kSlots, kWideThreads), kWideThreads, 0, stream>>>(
+          stack, space.rows[progress->rows], space.rows[1 - progress->rows], space.source,
+          space.verdicts, progress->count, next, layer);
+      progress->rows = 1 - progress->rows;
+      progress->count = next;
+    }
+    if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }
 
 template <bool kBundles, typename Index>
-cudaError_t LaunchWide(const BoundedNetworkArgs& args, const Workspace& space, const Device& device,
-                       cudaStream_t stream) {
-  const StackView stack = ViewOf(args);
-  const int64_t blocks = BlocksOf(args.batch);
-  const int64_t chunks = CeilDiv(args.widest, (kBundles ? kPart : 1) * kWideUnits);
-  const int64_t per_slot = CeilDiv(blocks * kSlots, kWideThreads);
-  if (chunks * blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-  const auto reset = [&](int number) {
-    WideReset<<<CeilDiv(blocks, kWideThreads), kWideThreads, 0, stream>>>(
-        space.counters + number, space.verdicts, static_cast<uint32_t>(blocks));
-  };
-  reset(0);
-  int number = 0, state = kBundles ? 1 : 0;
-  uint32_t layer = kBundles ? 0 : 1;
-  for (int64_t stop = NextStop(args, layer); layer < args.depth; ++layer) {
-    // The last of the regroupings is behind, and rows may retire: each block goes on by itself.
-    if (args.regroup && stop == args.depth) break;
-    const int64_t grid = std::min<int64_t>(chunks * blocks, WideResident(kBundles) * device.sms);
-    WideLayer<kBundles, Index><<<grid, kWideThreads, 0, stream>>>(
-        stack, space.state[state % 2], space.state[(state + 1) % 2], space.verdicts,
-        space.counters + number, layer, static_cast<uint32_t>(chunks));
-    ++state;
-    const bool regroup = layer + 1 == stop && stop < args.depth;
-    const Generation from = GenerationOf(space, number, state);
-    const Generation to = regroup ? GenerationOf(space, number + 1, state + 1) : Generation{};
-    WideSettle<<<per_slot, kWideThreads, 0, stream>>>(stack, from, to, space.verdicts, layer);
-    if (regroup) {
-      const int64_t most = CeilDiv(args.widest, 4) * blocks / (kWideThreads / 32) + 1;
-      WideCompact<<<std::min<int64_t>(most, 8 * device.sms), kWideThreads, 0, stream>>>(
-          stack, from, to, space.verdicts, layer);
-      ++number, ++state;
-      reset(number);
-      stop = NextStop(args, stop);
-    }
-    if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
-  }
-  WideTail<kBundles, Index>
-      <<<blocks, kWideThreads, 0, stream>>>(stack, space.rows[number % 2], space.state[state % 2],
-                                            space.state[(state + 1) % 2], space.verdicts, layer);
+cudaError_t LaunchTail(const BoundedNetworkArgs& args, const Workspace& space,
+                       const Progress& begin, cudaStream_t stream) {
+  WideTail<kBundles, Index><<<TilesOf(args.batch), kWideThreads, kWideShared, stream>>>(
+      ViewOf(args), space.rows[begin.rows], space.state[begin.state], space.state[1 - begin.state],
+      space.verdicts, begin.count, static_cast<uint32_t>(begin.layer));
   return cudaGetLastError();
 }
 
 template <bool kBundles, typename Index>
 cudaError_t Launch(const BoundedNetworkArgs& args, cudaStream_t stream) {
   const Workspace space = Carve(args);
-  ResetCounters<<<1, 2 * kCounters, 0, stream>>>(space.counters, static_cast<uint32_t>(args.batch));
+  BeginStack<<<CeilDiv(std::max<int64_t>(args.batch, 2 * kCounters), kWideThreads), kWideThreads, 0,
+               stream>>>(space, static_cast<uint32_t>(args.batch));
   LaunchFirst<kBundles, Index>(args, space, stream);
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
   Device device;
   if (const cudaError_t error = Query(&device); error != cudaSuccess) return error;
   const int images = TileImages(args, device);
-  if (images == 0) return LaunchWide<kBundles, Index>(args, space, device, stream);
-  if (images == 8) return LaunchResident<8, kBundles, Index>(args, space, device, stream);
-  if (images == 16) return LaunchResident<16, kBundles, Index>(args, space, device, stream);
+  Progress progress = {kBundles ? 0 : 1, space.slots, 0, 0};
+  // Through memory where rows leave, tiles fill the device, and a tile of bundles keeps more
+  // multiply-adds going than shared memory can; where a resident tile does not fit, always.
+  const bool through = kBundles && args.regroup && TilesOf(args.batch) >= device.sms;
+  if (images == 0 || through) {
+    const int64_t most = images == 0 ? kTailBegins : kResidentBegins;
+    const int64_t stop = args.regroup ? std::min(args.depth, most) : args.depth;
+    const cudaError_t error =
+        LaunchWide<kBundles, Index>(args, space, device, stop, &progress, stream);
+    if (error != cudaSuccess) return error;
+    if (images == 0 || stop == args.depth) {
+      return LaunchTail<kBundles, Index>(args, space, progress, stream);
+    }
+  }
+  if (images == 8) return LaunchResident<8, kBundles, Index>(args, space, device, progress, stream);
+  if (images == 16) {
+    return LaunchResident<16, kBundles, Index>(args, space, device, progress, stream);
+  }
   if constexpr (!kBundles) {
-    if (images == 4) return LaunchResident<4, false, Index>(args, space, device, stream);
-    return LaunchResident<32, false, Index>(args, space, device, stream);
+    if (images == 4) return LaunchResident<4, false, Index>(args, space, device, progress, stream);
+    return LaunchResident<32, false, Index>(args, space, device, progress, stream);
   }
   return cudaErrorInvalidConfiguration;
 }
@@ -238,6 +263,14 @@ cudaError_t Prepare() {
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared);
     if (error != cudaSuccess) return error;
   }
+  for (const void* kernel : {reinterpret_cast<const void*>(WideLayer<true, Index>),
+                             reinterpret_cast<const void*>(WideLayer<false, Index>),
+                             reinterpret_cast<const void*>(WideTail<true, Index>),
+                             reinterpret_cast<const void*>(WideTail<false, Index>)}) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kWideShared);
+    if (error != cudaSuccess) return error;
+  }
   return cudaSuccess;
 }
 
@@ -245,7 +278,7 @@ cudaError_t Prepare() {
 
 int64_t BoundedNetworkScratch(int64_t batch, int64_t widest) {
   const int64_t blocks = BlocksOf(batch);
-  return 2 * kCounters * 4 + 16 * blocks + 8 * blocks * kSlots * (widest + 1) + 9 * 128;
+  return 2 * kCounters * 4 + 12 + 8 * blocks + 4 * blocks * kSlots * (2 * widest + 3) + 9 * 128;
 }
 
 cudaError_t PrepareBoundedNetwork() {

@@ -10,11 +10,10 @@
 // Floor: shared memory at 128 bytes a cycle: 32 multiply-adds a cycle and SM of rows, 7.2 T/s on an
 // H200; of bundles (cuda/kernels/bounded_unit.cuh) 85. Predicted for the whole stack, 60,000
 // images, with the first layer (bounded_first.cuh), folded: .15 / .6 / 2 / 8 ms at 1024 / 4096 /
-// 16384 / 65536 neurons; measured .35 / .91 / 3.6 / 14.3, most of it the first layer. Unfolded at
-// 1024, in bundles: predicted .7 ms, measured 1.64 (4.2 in rows): the first two layers take
-// .69, 5.7 T/s, turning the images .12, and eleven regroupings the rest. A tile's way in and out of
-// memory is not hidden, since one CTA fills an SM; tiles of eight images, two CTAs an SM,
-// take 1.97.
+// 16384 / 65536 neurons; measured .35 / .93 / 3.1 / 13, most of it the first layer. Bundles of 1024
+// values are 16 rows a tile and one CTA an SM, whose way in and out of memory is not hidden: .28 ms
+// a full layer where bounded_wide.cuh takes .23. They come here in small batches, where no row
+// retires, and for the layers of few rows.
 #pragma once
 
 #include "cuda/kernels/bounded_state.cuh"

@@ -13,6 +13,7 @@
 namespace jaxsparse {
 
 constexpr int kSlots = 32;
+constexpr int kTileSlots = 128, kTileBlocks = kTileSlots / kSlots;
 constexpr int kTableColumns = 8;
 constexpr uint32_t kRetireZero = 1, kRetireUpper = 2;
 

@@ -49,12 +49,7 @@ class SaturationProbe {
 
   // Lanes `groups` apart hold the same four images; group g's are the bits 4g.. of the two words.
   __device__ void Merge(int groups, uint32_t* not_zero, uint32_t* not_upper) {
-    uint32_t seen = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      // A NaN rules both out.
-      seen |= (highest_[i] == 0.0f ? 0u : 1u) << i | (lowest_[i] == upper_ ? 0u : 16u) << i;
-    }
+    uint32_t seen = Seen();
     for (int step = groups; step < 32; step <<= 1) seen |= __shfl_xor_sync(~0u, seen, step);
     const int lane = threadIdx.x % 32;
     if (lane >= groups || seen == 0) return;
@@ -62,7 +57,29 @@ class SaturationProbe {
     atomicOr(not_upper, (seen >> 4) << (4 * lane));
   }
 
+  // Each lane holds four images of its own, bit `lane` of four words each.
+  __device__ void MergeLanes(uint32_t* not_zero, uint32_t* not_upper) {
+    const uint32_t seen = Seen();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t zero = __ballot_sync(~0u, seen >> i & 1);
+      const uint32_t upper = __ballot_sync(~0u, seen >> (4 + i) & 1);
+      if (threadIdx.x % 32 == 0) atomicOr(not_zero + i, zero);
+      if (threadIdx.x % 32 == 0) atomicOr(not_upper + i, upper);
+    }
+  }
+
  private:
+  // Bit i: image i is not all zero; bit 4 + i: not all at the bound. A NaN rules both out.
+  __device__ uint32_t Seen() const {
+    uint32_t seen = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      seen |= (highest_[i] == 0.0f ? 0u : 1u) << i | (lowest_[i] == upper_ ? 0u : 16u) << i;
+    }
+    return seen;
+  }
+
   float upper_;
   float lowest_[4], highest_[4];
 };

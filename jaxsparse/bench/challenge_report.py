@@ -16,8 +16,9 @@ from jaxsparse.bench.provenance import Provenance, device
 
 HEADS = ("network", "way", "ms", "edges/s", "alive", "correct", "memory MB")
 LEGEND = (
-    "Best wall time of a call, weights and images on the device. Edges: images x 32 x neurons x "
-    "layers, whatever was skipped. Memory: arguments, results and workspace of the call."
+    "Best wall time of a call, weights and images on the device; calls of less than 10 ms ten in a "
+    "row. Edges: images x 32 x neurons x layers, whatever was skipped. Memory: arguments, results "
+    "and workspace of the call."
 )
 
 
@@ -55,6 +56,7 @@ class Row:
 class Saved:
     """Shares of segments that a layer neither reads nor writes (the recorder alone, no proofs)."""
 
+    neurons: int
     layer: int
     reads: float
     writes: float
@@ -128,7 +130,48 @@ def to_markdown(found: Found, source: Provenance) -> str:
     lines += [f"- Inputs: {found.images} images ({found.inputs})", "", LEGEND, ""]
     lines += [f"| {' | '.join(HEADS)} |", "|---|---|" + "---:|" * (len(HEADS) - 2)]
     lines += [f"| {' | '.join(row.cells())} |" for row in found.rows]
-    return "\n".join([*lines, "", *found.remarks()]) + "\n"
+    lines += ["", *found.remarks(), "", *saved_table(found.saved)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def saved_table(saved: list[Saved]) -> list[str]:
+    """Reads / writes saved, percent, a line a layer and a column a width."""
+    if not saved:
+        return []
+    shares = {(s.neurons, s.layer): f"{100 * s.reads:.1f} / {100 * s.writes:.1f}" for s in saved}
+    widths = sorted({s.neurons for s in saved})
+    lines = ["## Reads / writes that the recorder alone saves, % of the activations' segments", ""]
+    lines += [f"| layer | {' | '.join(map(str, widths))} |", "|---:|" + "---:|" * len(widths)]
+    for layer in sorted({s.layer for s in saved}):
+        cells = (shares.get((n, layer), "") for n in widths)
+        lines.append(f"| {layer} | {' | '.join(cells)} |")
+    return lines
+
+
+def join(files: list[Path]) -> tuple[Found, Provenance]:
+    """The runs of several JSON files as one; later rows of the same network and way replace
+    earlier ones.
+
+    Raises:
+        ValueError: for runs of other inputs, or of another device.
+    """
+    kept: dict[tuple[int, int, str], Row] = {}
+    saved: dict[tuple[int, int], Saved] = {}
+    official, overheads, sources, inputs = None, [], [], set()
+    for file in files:
+        run = json.loads(file.read_text())
+        sources.append(msgspec.convert(run["provenance"], Provenance))
+        inputs.add((run["inputs"], run["images"], sources[-1].device))
+        kept |= {(r["neurons"], r["depth"], r["way"]): Row(**r) for r in run["rows"]}
+        saved |= {(s["neurons"], s["layer"]): Saved(**s) for s in run["saved"]}
+        overheads += [Overhead(**o) for o in run["overheads"]]
+        official = official if run["official"] is None else run["official"]
+    if len(inputs) != 1:
+        raise ValueError(f"the runs differ in inputs or device: {sorted(inputs)}")
+    name, images, _ = inputs.pop()
+    rows = sorted(kept.values(), key=lambda r: (r.neurons, r.depth))
+    source = msgspec.structs.replace(sources[-1], command="; ".join(s.command for s in sources))
+    return Found(name, images, rows, official, list(saved.values()), overheads), source
 
 
 def plot_saved(saved: list[Saved], file: Path) -> None:
@@ -137,8 +180,11 @@ def plot_saved(saved: list[Saved], file: Path) -> None:
 
     figure = Figure(figsize=(7, 3.5), layout="constrained")
     axes = figure.subplots()
-    axes.plot([s.layer for s in saved], [100 * s.reads for s in saved], label="reads")
-    axes.plot([s.layer for s in saved], [100 * s.writes for s in saved], label="writes")
+    for k, n in enumerate(sorted({s.neurons for s in saved})):
+        mine = [s for s in saved if s.neurons == n]
+        layers = [s.layer for s in mine]
+        axes.plot(layers, [100 * s.reads for s in mine], f"C{k}--", label=f"{n}: reads")
+        axes.plot(layers, [100 * s.writes for s in mine], f"C{k}", label=f"{n}: writes")
     axes.set(xlabel="layer", ylabel="activations' segments saved [%]", ylim=(0, 102))
     axes.legend()
     figure.savefig(file, dpi=150)

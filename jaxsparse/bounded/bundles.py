@@ -1,6 +1,7 @@
 """Rows with the same inputs, sixteen at a time: one list of indices, their weights side by side.
 
-A loaded value then serves sixteen rows. Rows keep their own weights and biases, and each is
+A loaded value then serves sixteen rows. Bundles that share inputs lie side by side, so that what
+one has loaded the next finds in the cache. Rows keep their own weights and biases, and each is
 computed; only outputs that are equal in everything fold (`jaxsparse/bounded/inspect.py`).
 """
 
@@ -8,6 +9,8 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from jaxsparse.bounded.hashing import mix, running_sums
 from jaxsparse.bounded.layer import Layer
@@ -15,6 +18,8 @@ from jaxsparse.bounded.layer import Layer
 BUNDLE = 16
 #: Bundle where filling up makes no more than this many rows of one.
 MOST_FILLED = 1.25
+#: Look for neighbours where an input has no more than this many bundles, on average over entries.
+MOST_SHARED = 64
 
 
 def bundle(layer: Layer) -> Layer:
@@ -28,6 +33,8 @@ def bundle(layer: Layer) -> Layer:
     if not len(order) or not layer.weights.shape[0] or filled.sum() > MOST_FILLED * len(order):
         return layer
     begins = np.cumsum(rows) - rows
+    near = _neighbours(layer, order[begins])
+    rows, begins, filled = rows[near], begins[near], filled[near]
     # Of each place: its pattern, and the row of `order` that it holds.
     pattern = np.repeat(np.arange(len(rows)), filled)
     within = np.arange(filled.sum()) - np.repeat(np.cumsum(filled) - filled, filled)
@@ -75,6 +82,23 @@ def _patterns(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
     leader = np.where(alike, leader, np.arange(len(leader)))
     order = np.argsort(leader, kind="stable")
     return np.unique(leader, return_counts=True)[1], order
+
+
+def _neighbours(layer: Layer, leaders: np.ndarray) -> np.ndarray:
+    """An order of the patterns, given by a row of each, in which those that share inputs are close:
+    reverse Cuthill-McKee on the graph of shared inputs."""
+    starts = np.asarray(layer.starts).astype(np.int64)
+    sizes = np.diff(starts)[leaders]
+    ends = np.cumsum(sizes)
+    entries = np.repeat(starts[leaders] - ends + sizes, sizes) + np.arange(sizes.sum())
+    indices = np.asarray(layer.indices)[entries].astype(np.int32)
+    users = np.bincount(indices, minlength=layer.n_in).astype(np.int64)
+    if (users**2).sum() > MOST_SHARED * len(indices):
+        return np.arange(len(leaders))
+    pointers = np.concatenate([np.zeros(1, np.int64), ends])
+    shape = (len(leaders), layer.n_in)
+    uses: Any = sp.csr_matrix((np.ones(len(indices), np.int32), indices, pointers), shape)
+    return reverse_cuthill_mckee((uses @ uses.T).tocsr(), symmetric_mode=True).astype(np.int64)
 
 
 def unit_rows(layer: Layer) -> int:

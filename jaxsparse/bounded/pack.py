@@ -2,7 +2,10 @@
 retirements planned."""
 
 import dataclasses
-from collections.abc import Iterable
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -35,6 +38,16 @@ def chain(layers: Iterable[Any], fold: bool) -> list[Layer]:
         one = "one Layer: write [layer]" if isinstance(layers, Layer) else type(layers).__name__
         raise TypeError(f"layers must be a sequence of js.bounded.Layer, not {one}")
     packed: list[Layer] = []
+    for layer in _checked(layers) if fold else _unfolded(_checked(layers)):
+        carried = _carry(layer, packed[-1] if packed else None)
+        packed.append(bundle(carried) if fold else carried)
+    if not packed:
+        raise ValueError("layers is empty: a network needs at least one")
+    return packed
+
+
+def _checked(layers: Iterable[Any]) -> Iterator[Layer]:
+    """Each of the layers, when it fits the one before it."""
     n_out = 0
     for i, layer in enumerate(layers):
         if not isinstance(layer, Layer):
@@ -49,17 +62,33 @@ def chain(layers: Iterable[Any], fold: bool) -> list[Layer]:
                 f"layer {i} takes {layer.n_in} inputs; layer {i - 1} has {n_out} outputs"
             )
         n_out = layer.n_out
-        packed.append(bundle(_carry(layer, packed[-1] if packed else None, fold)))
-    if not packed:
-        raise ValueError("layers is empty: a network needs at least one")
-    return packed
+        yield layer
 
 
-def _carry(layer: Layer, before: Layer | None, fold: bool) -> Layer:
-    """The layer on the stored values of the one before it."""
-    if not fold and layer.folded:
-        csr = layer.to_csr()[layer.expand_map()]
-        layer = build(csr, layer.full_bias(), None, layer.n_out, layer.upper, False)
+def _unfolded(layers: Iterator[Layer]) -> Iterator[Layer]:
+    """Each layer with every output computed, bundled. No layer needs another for that: one at work
+    for each core, and no more in memory."""
+    workers = os.cpu_count() or 1
+    with ThreadPoolExecutor(workers) as pool:
+        ahead: deque[Any] = deque()
+        for layer in layers:
+            ahead.append(pool.submit(lambda layer: bundle(_unfold(layer)), layer))
+            if len(ahead) > workers:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+def _unfold(layer: Layer) -> Layer:
+    """The layer with a row for every output."""
+    if not layer.folded:
+        return layer
+    csr = layer.to_csr()[layer.expand_map()]
+    return build(csr, layer.full_bias(), None, layer.n_out, layer.upper, False)
+
+
+def _carry(layer: Layer, before: Layer | None) -> Layer:
+    """The layer on the stored values of the one before it, folded where those are."""
     if before is None or not before.folded:
         return layer
     if _one_to_one(before):
@@ -72,7 +101,7 @@ def _carry(layer: Layer, before: Layer | None, fold: bool) -> Layer:
     csr.sum_duplicates()
     csr.eliminate_zeros()
     expand = layer.expand_map() if layer.folded else None
-    return build(csr, np.asarray(layer.bias), expand, layer.n_out, layer.upper, fold)
+    return build(csr, np.asarray(layer.bias), expand, layer.n_out, layer.upper, True)
 
 
 def _one_to_one(layer: Layer) -> bool:

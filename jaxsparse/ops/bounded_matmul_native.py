@@ -101,10 +101,10 @@ def _call_single(net: Any, x: Any) -> Activations:
 
 
 def network_scratch(net: Any, batch: int) -> int:
-    """Bytes of the GPU's workspace: two generations of folded state in blocks of 32 rows, the rows'
-    lists, counters."""
-    blocks = -(-batch // 32)
-    return 256 + 16 * blocks + 8 * 32 * blocks * (net.widest + 1) + 32 * _ALIGN
+    """Bytes of the GPU's workspace: two generations of folded state in tiles of 128 rows, the rows'
+    lists and origins, a word of verdicts for 32 rows, counters."""
+    slots = 128 * -(-batch // 128)
+    return 512 + slots // 4 + 4 * slots * (2 * net.widest + 3) + 32 * _ALIGN
 
 
 def cpu_tile(width: int, batch: int) -> int:

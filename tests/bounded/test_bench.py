@@ -35,6 +35,21 @@ def test_small_challenge(command, tmp_path, monkeypatch):
     assert (tmp_path / "c.csv").read_text().count("\n") == 5
     assert "| 1024-33 | unfolded |" in (tmp_path / "c.md").read_text()
     assert (tmp_path / "c.png").stat().st_size > 1000
+    assert "## Reads / writes that the recorder alone saves" in (tmp_path / "c.md").read_text()
+    joined = command("--join", tmp_path / "c.json", "--table", tmp_path / "joined.md")
+    assert joined.exit_code == 0, joined.output
+    assert (tmp_path / "joined.md").read_text() == (tmp_path / "c.md").read_text()
+
+
+def test_only_like_runs_join(command, tmp_path, monkeypatch):
+    monkeypatch.delenv("JAXSPARSE_DATA", raising=False)
+    shape = ["--neurons", 1024, "--depth", 4, "--way", "persistent", "--samples", 1]
+    files = []
+    for images in (10, 20):
+        files += ["--join", tmp_path / f"{images}.json"]
+        result = command(*shape, "--images", images, "--json", files[-1])
+        assert result.exit_code == 0, result.output
+    assert command(*files).exit_code == 2
 
 
 def test_what_would_take_too_long_is_left_out(command, tmp_path, monkeypatch):

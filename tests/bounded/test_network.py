@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from bounded.stacks import blinking, bundled, inputs, layers_of, oracle, saturating, signed
 from jax.sharding import PartitionSpec as P
 
@@ -59,6 +60,23 @@ def test_rows_with_the_same_inputs_bundle(rng):
     assert unfolded.widest == 64
 
 
+def test_bundles_that_share_inputs_are_neighbours(rng):
+    # A ring of patterns, in random order: pattern k has the inputs k and k + 1, times three.
+    ring = rng.permutation(40)
+    weight = np.zeros((640, 120), np.float32)
+    for at, k in enumerate(ring):
+        inputs_of = np.array([3 * k, 3 * k + 1, 3 * k + 2, 3 * k + 3, 3 * k + 4, 3 * k + 5]) % 120
+        weight[16 * at : 16 * at + 16, inputs_of] = rng.standard_normal((16, 6))
+    net = js.bounded.network([js.bounded.inspect(weight, 0.0, 1.0, fold=False)], fold=False)
+    assert net.bundles
+    patterns_of = [set(row) for row in np.asarray(net.indices).reshape(40, -1).tolist()]
+    distance = {}
+    for at, pattern in enumerate(patterns_of):
+        for i in pattern:
+            distance.setdefault(i, []).append(at)
+    assert max(max(uses) - min(uses) for uses in distance.values()) <= 2
+
+
 @pytest.mark.parametrize("neurons", [64, 512])
 @pytest.mark.parametrize("fold", [True, False])
 def test_challenge_shape(implementation, rng, neurons, fold):
@@ -71,6 +89,55 @@ def test_challenge_shape(implementation, rng, neurons, fold):
     want = oracle(x, weights, [-0.3] * depth, [32.0] * depth)
     np.testing.assert_array_equal(js.bounded.categories(out), np.flatnonzero(want.any(1)))
     assert float(out.recorder.share(js.recorder.UPPER)) > 0.1
+
+
+def test_more_images_than_the_device_takes_at_a_time(implementation, rng):
+    if implementation == "reference":
+        pytest.skip("the reference has one way")
+    weights = list(patterns(64, 15))
+    net = js.bounded.network(
+        js.bounded.radixnet(64, 15, fold=False), fold=False, implementation=implementation
+    )
+    x = (rng.random((20077, 64)) < rng.uniform(0, 0.6, (20077, 1))).astype(np.float32)
+    x[5, 7], x[19999, 3] = np.nan, 0.5
+    out = net(jnp.asarray(x))
+    want = oracle(x, weights, [-0.3] * 15, [32.0] * 15)
+    np.testing.assert_allclose(out.materialize(), want, atol=1e-3)
+    np.testing.assert_array_equal(js.bounded.categories(out), np.flatnonzero((want != 0).any(1)))
+
+
+@pytest.mark.parametrize("make", [signed, bundled, saturating])
+@pytest.mark.parametrize("batch", [1, 131])
+def test_state_too_wide_to_keep(implementation, rng, make, batch):
+    weights, biases, uppers = make(rng, (20, 32, 24))
+    wide = sp.random(7600, 24, 0.2, random_state=rng, format="csr", dtype=np.float32)
+    back = sp.random(40, 7600, 0.01, random_state=rng, format="csr", dtype=np.float32)
+    stack = [*weights, wide, back], [*biases, -0.01, -0.1], [*uppers, 2.0, 6.0]
+    x = inputs(rng, batch, 20)
+    net = js.bounded.network(layers_of(stack), implementation=implementation)
+    assert net.widest > 7000
+    out = net(jnp.asarray(x))
+    np.testing.assert_allclose(out.materialize(), oracle(x, *stack), atol=5e-4)
+
+
+@pytest.mark.parametrize("batch", [5, 200])
+def test_bundles_too_wide_to_keep(implementation, rng, batch):
+    # Bundles of many lengths, whole steps of eight entries or not.
+    weights, biases, uppers = bundled(rng, (128, 4000, 160, 40))
+    kept = sp.random(10, 4000, 0.005, random_state=rng).toarray().repeat(16, 0) != 0
+    weights[1] = np.where(kept, rng.standard_normal(kept.shape), 0).astype(np.float32)
+    x = inputs(rng, batch, 128)
+    x[1, 3], x[2, 5], x[3, 7] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        want = oracle(x, weights, biases, uppers)
+    layers = layers_of((weights, biases, uppers))
+    net = js.bounded.network(layers, implementation=implementation)
+    assert net.bundles
+    assert net.widest >= 4000
+    got = np.asarray(net(jnp.asarray(x)).materialize())
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    finite = np.isfinite(want)
+    np.testing.assert_allclose(got[finite], want[finite], atol=2e-4)
 
 
 def test_nan_and_inf_reach_only_their_outputs(implementation, rng):
