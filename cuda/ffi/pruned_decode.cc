@@ -3,7 +3,10 @@
 
 #include "cuda/ffi/pruned_code.h"
 #include "cuda/kernels/pruned_bitmap.h"
+#include "cuda/kernels/pruned_lanes.h"
+#include "cuda/kernels/pruned_pairs.h"
 #include "cuda/kernels/pruned_rows.h"
+#include "cuda/kernels/pruned_vectors.h"
 
 namespace jaxsparse {
 namespace {
@@ -12,13 +15,23 @@ int64_t Count(const ffi::AnyBuffer& buffer) { return static_cast<int64_t>(buffer
 
 cudaError_t LaunchExecutor(const PrunedOperands& operands, const PrunedArgs& args,
                            ffi::DataType values, ffi::DataType indices, cudaStream_t stream) {
+  const bool own = values == operands.x.element_type() && !args.image;  // x's type, a product
   switch (static_cast<PrunedExecutor>(operands.executor)) {
     case PrunedExecutor::kRows:
       if (values != ffi::DataType::F32 || indices != ffi::DataType::U16) break;
       return LaunchPrunedRows(args, operands.tile, operands.block, stream);
     case PrunedExecutor::kBitmap:
-      if (values != operands.x.element_type() || indices != ffi::DataType::U32 || args.image) break;
+      if (!own || indices != ffi::DataType::U32) break;
       return LaunchPrunedBitmap(args, operands.parts, operands.block, stream);
+    case PrunedExecutor::kPairs:
+      if (!own || indices != ffi::DataType::U32) break;
+      return LaunchPrunedPairs(args, operands.tile, operands.parts, operands.block, stream);
+    case PrunedExecutor::kLanes:
+      if (!own || indices != ffi::DataType::U16) break;
+      return LaunchPrunedLanes(args, operands.tile, operands.parts, stream);
+    case PrunedExecutor::kVectors:
+      if (!own || indices != ffi::DataType::U16) break;
+      return LaunchPrunedVectors(args, stream);
     case PrunedExecutor::kCode:
       if (args.image) break;
       return LaunchPrunedCode(args, operands.code, stream);
@@ -31,8 +44,12 @@ cudaError_t LaunchExecutor(const PrunedOperands& operands, const PrunedArgs& arg
 ffi::Error InitPruned(ffi::Dictionary attributes) {
   static OncePerDevice once;
   const cudaError_t error = once.Run([](int) {
-    const cudaError_t rows = PreparePrunedRows();
-    return rows != cudaSuccess ? rows : PreparePrunedBitmap();
+    for (const auto prepare : {PreparePrunedRows, PreparePrunedBitmap, PreparePrunedPairs,
+                               PreparePrunedLanes, PreparePrunedVectors}) {
+      const cudaError_t failed = prepare();
+      if (failed != cudaSuccess) return failed;
+    }
+    return cudaSuccess;
   });
   if (error != cudaSuccess) return CudaStatus("pruned", error);
   const auto executor = attributes.get<int64_t>("executor");

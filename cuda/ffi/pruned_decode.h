@@ -6,7 +6,14 @@
 
 namespace jaxsparse {
 
-enum class PrunedExecutor : int64_t { kRows = 16, kBitmap = 17, kCode = 19 };
+enum class PrunedExecutor : int64_t {
+  kRows = 16,
+  kBitmap = 17,
+  kVectors = 18,
+  kCode = 19,
+  kLanes = 20,
+  kPairs = 21,
+};
 
 // The packed operands and the attributes of a call.
 struct PrunedOperands {

@@ -9,12 +9,12 @@
 namespace jaxsparse {
 namespace {
 
-constexpr int kLargestTile = 128 + 2 * kBitmapOutputs * kBitmapInputs;  // bytes
+constexpr int kLargestTile = 128 + 2 * kStripOutputs * kBitmapInputs;  // bytes
 
 template <int kBatches>
 int64_t SharedBytes(int stages, int stage_bytes) {
   // A run that a wrong bitmap makes too long still ends inside.
-  return 2 * 8 * kBatches * kBitmapPitch + kBitmapWarps * stages * stage_bytes + kLargestTile;
+  return 2 * 8 * kBatches * kBitmapPitch + kStripWarps * stages * stage_bytes + kLargestTile;
 }
 
 template <typename T, typename U, int kBatches, int kStages>
@@ -32,14 +32,14 @@ cudaError_t PrepareKernel() {
 
 template <typename T, typename U, int kBatches, int kStages>
 cudaError_t LaunchKernel(const PrunedArgs& args, const BitmapLayout& layout, cudaStream_t stream) {
-  const int64_t groups = (args.n + kBitmapStrip - 1) / kBitmapStrip;
+  const int64_t groups = (args.n + kBlockOutputs - 1) / kBlockOutputs;
   if (groups * layout.parts > INT32_MAX) return cudaErrorInvalidConfiguration;
   cudaLaunchAttribute cluster;
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {static_cast<unsigned>(layout.parts), 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(groups * layout.parts));
-  config.blockDim = dim3(kBitmapWarps * 32);
+  config.blockDim = dim3(kStripWarps * 32);
   config.dynamicSmemBytes = SharedBytes<kBatches>(kStages, layout.stage_bytes);
   config.stream = stream;
   config.attrs = &cluster;
@@ -91,7 +91,7 @@ cudaError_t PreparePrunedBitmap() {
 cudaError_t LaunchPrunedBitmap(const PrunedArgs& args, int64_t parts, int64_t pieces,
                                cudaStream_t stream) {
   constexpr int kTiles = kBitmapChunk / kBitmapInputs;
-  const int64_t strips = (args.n + kBitmapOutputs - 1) / kBitmapOutputs;
+  const int64_t strips = (args.n + kStripOutputs - 1) / kStripOutputs;
   if (parts != 1 && parts != 2 && parts != 4 && parts != 8) return cudaErrorInvalidValue;
   BitmapLayout layout = {};
   layout.tiles = static_cast<int32_t>(std::max<int64_t>(1, (args.k - 1) / kBitmapInputs + 1));

@@ -16,19 +16,13 @@
 
 #include <cstdint>
 
-#include "cuda/core/mbarrier.cuh"
-#include "cuda/core/warpgroup.cuh"
-#include "cuda/kernels/masked_conv_element.cuh"
-#include "cuda/kernels/pruned_matmul.h"
+#include "cuda/kernels/pruned_fragments.cuh"
 
 namespace jaxsparse {
 
-inline constexpr int kBitmapOutputs = 16, kBitmapInputs = 64;  // of a tile
-inline constexpr int kBitmapWarps = 8;
-inline constexpr int kBitmapStrip = kBitmapOutputs * kBitmapWarps;  // outputs of a block
-inline constexpr int kBitmapChunk = 512;                            // inputs of x at a time
-inline constexpr int kBitmapPitch = kBitmapChunk * 2 + 16;          // bytes of a row of x
-inline constexpr int kBitmapPartPitch = kBitmapStrip + 4;           // floats of a row of sums
+inline constexpr int kBitmapInputs = 64;                    // of a tile
+inline constexpr int kBitmapChunk = 512;                    // inputs of x at a time
+inline constexpr int kBitmapPitch = kBitmapChunk * 2 + 16;  // bytes of a row of x
 
 // What the launcher adds to the arguments.
 struct BitmapLayout {
@@ -39,73 +33,6 @@ struct BitmapLayout {
 };
 
 namespace bitmap {
-
-__device__ __forceinline__ void Copy16(uint32_t shared, const void* source, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(source),
-               "r"(valid ? 16 : 0)
-               : "memory");
-}
-
-__device__ __forceinline__ void Commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-template <int kPending>
-__device__ __forceinline__ void Wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-__device__ __forceinline__ uint32_t Load32(uint32_t address) {
-  uint32_t v;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address));
-  return v;
-}
-
-__device__ __forceinline__ uint4 Load128(uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address));
-  return v;
-}
-
-// All blocks of the cluster meet; before Hopper there are none, and a block meets itself.
-__device__ __forceinline__ void MeetCluster() {
-#if __CUDA_ARCH__ >= 900
-  ptx::ClusterSync();
-#else
-  __syncthreads();
-#endif
-}
-
-__device__ __forceinline__ float4 LoadPart(uint32_t address, [[maybe_unused]] int rank) {
-#if __CUDA_ARCH__ >= 900
-  return ptx::LoadRemote(address, rank);
-#else
-  const uint4 v = Load128(address);
-  return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
-#endif
-}
-
-template <typename T>
-__device__ __forceinline__ void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
-                                    uint32_t b1);
-template <>
-__device__ __forceinline__ void Mma<__nv_bfloat16>(float (&d)[4], const uint32_t (&a)[4],
-                                                   uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <>
-__device__ __forceinline__ void Mma<__half>(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
-                                            uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 // Two weights of a fragment: each is the next value of the lane's run where its bit is set.
 __device__ __forceinline__ uint32_t ExpandPair(uint32_t word, int pair, uint32_t& run) {
@@ -151,16 +78,16 @@ class TileStream {
       const int end = __shfl_sync(0xffffffffu, start_, i - window_ + 1);
       const int length = min(end - begin, stage_bytes_ / 16 - 8);
       uint32_t to = At(i) + lane_ * 16;
-      if (lane_ < 8) Copy16(to, words_, true);
+      if (lane_ < 8) fragment::Copy16(to, words_, true);
       words_ += 128;
       const uint8_t* from = values_ + static_cast<int64_t>(begin) * 16;
       to += 128;
 #pragma unroll 1
       for (int piece = lane_; piece < length + lane_; piece += 32, to += 512, from += 512) {
-        if (piece < length) Copy16(to, from, true);
+        if (piece < length) fragment::Copy16(to, from, true);
       }
     }
-    Commit();
+    fragment::Commit();
   }
 
   __device__ __forceinline__ uint32_t At(uint32_t i) const {
@@ -206,8 +133,8 @@ __device__ void LoadChunk(const PrunedArgs& args, uint32_t shared, int64_t first
     const int row = i / kPieces, piece = i % kPieces;
     const int64_t input = first + piece * 8;
     const bool valid = row < args.m && input < args.k;
-    bitmap::Copy16(shared + row * kBitmapPitch + piece * 16,
-                   x + (valid ? (row * args.k + input) * 2 : 0), valid);
+    fragment::Copy16(shared + row * kBitmapPitch + piece * 16,
+                     x + (valid ? (row * args.k + input) * 2 : 0), valid);
   }
 }
 
@@ -216,7 +143,7 @@ template <typename T, int kBatches>
 __device__ __forceinline__ void MultiplyTile(uint32_t tile, uint32_t x,
                                              float (&sums)[kBatches][4]) {
   const int lane = threadIdx.x % 32;
-  const uint32_t word = bitmap::Load32(tile + lane * 4);
+  const uint32_t word = fragment::Load32(tile + lane * 4);
   uint32_t run = tile + 128 + 2 * bitmap::BitsBefore(word);
   x += lane / 4 * kBitmapPitch + lane % 4 * 32;
   uint32_t a[4][4];
@@ -225,56 +152,16 @@ __device__ __forceinline__ void MultiplyTile(uint32_t tile, uint32_t x,
 #pragma unroll
   for (int b = 0; b < kBatches; ++b) {
     const uint32_t row = x + b * 8 * kBitmapPitch;
-    const uint4 low = bitmap::Load128(row), high = bitmap::Load128(row + 16);
-    bitmap::Mma<T>(sums[b], a[0], low.x, low.y);
-    bitmap::Mma<T>(sums[b], a[1], low.z, low.w);
-    bitmap::Mma<T>(sums[b], a[2], high.x, high.y);
-    bitmap::Mma<T>(sums[b], a[3], high.z, high.w);
-  }
-}
-
-// Leaves a warp's sums in the block's part: row x 128 outputs.
-template <int kBatches>
-__device__ void PutSums(const float (&sums)[kBatches][4], float* part) {
-  const int lane = threadIdx.x % 32;
-  const int output = threadIdx.x / 32 * kBitmapOutputs + lane / 4;
-#pragma unroll
-  for (int b = 0; b < kBatches; ++b) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      part[(b * 8 + lane % 4 * 2 + i % 2) * kBitmapPartPitch + output + i / 2 * 8] = sums[b][i];
-    }
-  }
-}
-
-// Adds the parts of the cluster in rank order and stores this block's share of the outputs.
-template <typename U>
-__device__ void StoreShare(const PrunedArgs& args, const float* part, int rank, int parts,
-                           int64_t first) {
-  const int share = kBitmapStrip / parts, quads = share / 4;
-  for (int i = threadIdx.x; i < args.m * quads; i += blockDim.x) {
-    const int row = i / quads, column = rank * share + i % quads * 4;
-    float sum[4] = {};
-    const uint32_t at = ptx::SharedAddress(part + row * kBitmapPartPitch + column);
-    for (int r = 0; r < parts; ++r) {
-      const float4 v = bitmap::LoadPart(at, r);
-      const float part_sum[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-      for (int c = 0; c < 4; ++c) sum[c] += part_sum[c];
-    }
-    const int64_t output = first + column;
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      if (output + c >= args.n) break;
-      const float bias = args.bias ? __ldg(args.bias + output + c) : 0.0f;
-      static_cast<U*>(args.out)[row * args.n + output + c] =
-          simt::FromFloat<U>(simt::Activate(args.activation, sum[c] + bias));
-    }
+    const uint4 low = fragment::Load128(row), high = fragment::Load128(row + 16);
+    fragment::Mma<T>(sums[b], a[0], low.x, low.y);
+    fragment::Mma<T>(sums[b], a[1], low.z, low.w);
+    fragment::Mma<T>(sums[b], a[2], high.x, high.y);
+    fragment::Mma<T>(sums[b], a[3], high.z, high.w);
   }
 }
 
 template <typename T, typename U, int kBatches, int kStages>
-__global__ void __launch_bounds__(kBitmapWarps * 32)
+__global__ void __launch_bounds__(kStripWarps * 32)
     PrunedBitmap(const __grid_constant__ PrunedArgs args, const BitmapLayout layout) {
   extern __shared__ float4 memory[];
   constexpr int kChunkBytes = 8 * kBatches * kBitmapPitch;
@@ -285,7 +172,7 @@ __global__ void __launch_bounds__(kBitmapWarps * 32)
   const int64_t group = blockIdx.x / layout.parts;
   bitmap::TileStream<kStages> stream(args, layout,
                                      x + 2 * kChunkBytes + warp * kStages * layout.stage_bytes,
-                                     group * kBitmapWarps + warp, part);
+                                     group * kStripWarps + warp, part);
   const int first = part * layout.part_tiles;
   const int tiles = min(layout.part_tiles, layout.tiles - first);
   const auto load = [&](int tile) {
@@ -298,7 +185,7 @@ __global__ void __launch_bounds__(kBitmapWarps * 32)
   float sums[kBatches][4] = {};
 #pragma unroll 1
   for (uint32_t i = 0; i < static_cast<uint32_t>(max(tiles, 0)); ++i) {
-    bitmap::Wait<kStages - 2>();
+    fragment::Wait<kStages - 2>();
     if (i % kTiles == 0) {
       __syncthreads();
       load(i + kTiles);
@@ -311,13 +198,13 @@ __global__ void __launch_bounds__(kBitmapWarps * 32)
       MultiplyTile<T, kBatches>(stream.At(i), chunk, sums);
     }
   }
-  bitmap::Wait<0>();
+  fragment::Wait<0>();
   __syncthreads();
   float* const part_sums = reinterpret_cast<float*>(memory);
-  PutSums<kBatches>(sums, part_sums);
-  bitmap::MeetCluster();
-  StoreShare<U>(args, part_sums, part, layout.parts, group * kBitmapStrip);
-  bitmap::MeetCluster();
+  fragment::PutSums<kBatches>(sums, part_sums);
+  fragment::MeetCluster();
+  fragment::StoreShare<U>(args, part_sums, part, layout.parts, group * kBlockOutputs);
+  fragment::MeetCluster();
 }
 
 }  // namespace jaxsparse

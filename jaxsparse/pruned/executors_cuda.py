@@ -1,26 +1,24 @@
-"""The executors of frozen weights on CUDA: data-driven rows, bitmap decode, generated code.
+"""The executors of frozen weights on CUDA: data-driven rows, vectors on tensor cores, generated
+code, and those for few rows of x.
 
 What each packs is in docs/kernels/pruned_gpu.md. Costs are microseconds on an H200; they rank what
-nobody has measured. Only `code` was measured to win over dense, so only it comes before dense, and
-only where it did.
+nobody has measured. An executor comes before dense only where it was measured to win.
 """
 
 from typing import Any
 
 import numpy as np
 
-from jaxsparse.pruned.bitmap import INPUTS, OUTPUTS, pack_bitmap
 from jaxsparse.pruned.emit import Emitter
 from jaxsparse.pruned.emit_shape import MOST_PRODUCTS, QUICK_PRODUCTS, CodeShape
 from jaxsparse.pruned.executor import Executor, Packed, Problem
+from jaxsparse.pruned.executors_decode import DECODE_EXECUTORS, HALF, built
 from jaxsparse.pruned.module import CodeModule
 from jaxsparse.pruned.rows import pack_rows
+from jaxsparse.pruned.vectors import GROUPS, OUTPUTS, WARPS, pack_vectors
 from jaxsparse.select.variants import table
 
-ROWS, BITMAP, CODE = 16, 17, 19
-HALF = ("bfloat16", "float16")
-BITMAP_MOST_ROWS = 64
-_BITMAP_CANDIDATES = ((1,), (2,), (4,), (8,))
+ROWS, VECTORS, CODE = 16, 18, 19
 _LAUNCH = 2.5
 _SMS = 132
 _QUAD_CYCLES = {1: 13.8, 2: 14.5, 4: 22.0}  # by rows of a lane
@@ -43,7 +41,7 @@ def _columns(problem: Problem) -> np.ndarray:
 
 
 def _rows_against(problem: Problem) -> str | None:
-    if not _variants():
+    if not built():
         return "this build has no CUDA kernels for it"
     if problem.channels_first:
         return "it reads images as NHWC"
@@ -62,7 +60,7 @@ def _rows_choices(problem: Problem) -> list[tuple[float, int, int]]:
 
 
 def _rows_time(pattern: Any, m: int, f: dict[str, Any], warps: int) -> float:
-    """Cycles of the busiest multiprocessor, as measured: so many a quad, so many a run."""
+    """An estimate: cycles of the busiest multiprocessor, so many a quad, so many a run."""
     width = warps * f["outputs"]
     slabs, chunks = -(-pattern.n_out // width), max(1, -(-pattern.n_in // f["chunk"]))
     runs = width * chunks
@@ -111,53 +109,50 @@ def _rows_candidates(problem: Problem) -> list[Any]:
     return [None, *(choice[1:] for choice in _rows_choices(problem)[1:24])]
 
 
-def _bitmap_against(problem: Problem) -> str | None:
-    if not _variants():
+def _vectors_against(problem: Problem) -> str | None:
+    if not built():
         return "this build has no CUDA kernels for it"
     if problem.geometry is not None:
         return "it has no window"
-    if problem.dtype not in HALF:
-        return f"its products are of 16-bit numbers, not {problem.dtype}"
-    if problem.positions > BITMAP_MOST_ROWS:
-        return f"it takes up to {BITMAP_MOST_ROWS} rows, not {problem.positions}"
-    if problem.pattern.n_in % 8:
-        return f"n_in={problem.pattern.n_in} is no multiple of 8"
+    piece = 8 if problem.dtype in HALF else 4
+    if problem.pattern.n_in % piece:
+        return f"n_in={problem.pattern.n_in} is no multiple of {piece}"
+    if problem.dtype == "float32" and problem.precision == "highest":
+        return "its products of float32 are TF32"
     return None
 
 
-def _bitmap_cost(problem: Problem) -> float:
-    weights = problem.pattern.n_in * problem.pattern.n_out
-    return 3 * _LAUNCH + weights * 0.55e-6 * (1 + problem.positions / 100)
+def _vectors_cost(problem: Problem) -> float:
+    # Products from shared memory, or reading x and writing y. The inputs that 8 neighbouring
+    # outputs keep are estimated as of a random pattern: counting them would sort every entry.
+    pattern, m = problem.pattern, problem.positions
+    kept = 1.0 - (1.0 - pattern.density) ** 8
+    columns = min(-(-pattern.n_out // 8) * pattern.n_in * kept, float(pattern.entries))
+    size = 4.0 if problem.dtype == "float32" else 2.0
+    products = 1.5 * m * 8.0 * columns / 59.0e6
+    slabs = -(-pattern.n_out // (OUTPUTS * GROUPS * WARPS))
+    moved = size * m * (pattern.n_in * max(1.0, slabs / 2) + pattern.n_out) / 3.0e6
+    return 2 * _LAUNCH + products + moved
 
 
-def _bitmap_parts(problem: Problem) -> int:
-    """Blocks that split the inputs: enough for two blocks a multiprocessor."""
-    groups = -(-problem.pattern.n_out // (8 * OUTPUTS))
-    parts = 1
-    while parts < 8 and groups * parts < 2 * _SMS and parts * 8 * INPUTS < problem.pattern.n_in:
-        parts *= 2
-    return parts
-
-
-def _pack_bitmap(problem: Problem, candidate: Any) -> Packed:
-    choice = tuple(candidate or (_bitmap_parts(problem),))
-    if choice not in _BITMAP_CANDIDATES:
-        raise ValueError(f"candidate={candidate!r}: the bitmap executor takes 1, 2, 4 or 8 parts")
+def _pack_vectors(problem: Problem, candidate: Any) -> Packed:
+    if candidate:
+        raise ValueError(f"candidate={candidate!r}: the vectors executor has no tunables")
     pattern = problem.pattern
-    pack = pack_bitmap(pattern.indptr, pattern.indices, pattern.n_in)
+    element = 2 if problem.dtype in HALF else 4
+    pack = pack_vectors(pattern.indptr, pattern.indices, pattern.n_in, element)
     return Packed(
-        BITMAP,
+        VECTORS,
         starts=pack.starts,
         indices=pack.indices,
+        extra=pack.extra,
         order=pack.order,
         value_dtype=None,
-        block=pack.largest,
-        parts=choice[0],
     )
 
 
 def _code_against(problem: Problem) -> str | None:
-    if not _variants():
+    if not built():
         return "this build has no CUDA kernels for it"
     if problem.geometry is not None:
         return "generated code has no window"
@@ -237,21 +232,10 @@ def _never_won(problem: Problem) -> bool:
     return False
 
 
-def _bitmap_candidates(problem: Problem) -> list[Any]:
-    return [None, *_BITMAP_CANDIDATES]
-
-
 CUDA_EXECUTORS = (
     Executor("rows", "cuda", _rows_against, _rows_cost, _pack_rows, _rows_candidates, _never_won),
-    Executor(
-        "bitmap",
-        "cuda",
-        _bitmap_against,
-        _bitmap_cost,
-        _pack_bitmap,
-        _bitmap_candidates,
-        _never_won,
-    ),
+    *DECODE_EXECUTORS,
+    Executor("vectors", "cuda", _vectors_against, _vectors_cost, _pack_vectors, won=_never_won),
     Executor(
         "code",
         "cuda",

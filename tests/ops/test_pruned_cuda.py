@@ -67,6 +67,82 @@ def test_bitmap(rng, dtype, m, sparsity, k, n):
     assert_close(product(x, js.inspect(w), "bitmap"), want, dtype)
 
 
+@pytest.mark.parametrize("executor", ["pairs", "lanes"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("m", [1, 2, 3, 7, 16, 33])
+@pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize(("k", "n"), [(64, 16), (520, 300), (4104, 130)])
+def test_few_rows(rng, executor, dtype, m, sparsity, k, n):
+    if executor == "lanes" and m > 16:
+        pytest.skip("it takes up to 16 rows")
+    w = weight(rng, k, n, sparsity) * np.float32(max(1.0, k * (1 - sparsity)))
+    check_rounding(rng, w, m, dtype, executor)
+
+
+@pytest.mark.parametrize("n", [6400, 12800, 25600])
+def test_lanes_of_many_outputs(rng, n):
+    """Enough outputs for 2, 4 and 8 strips a block."""
+    check_rounding(rng, weight(rng, 64, n, 0.9) * 6, 3, "bfloat16", "lanes")
+
+
+def check_rounding(rng, w, m, dtype, executor):
+    """The product is right to the rounding of its result and of sums in float32."""
+    w, kept = rounded(w, dtype)
+    x = jnp.asarray(rng.standard_normal((m, kept.shape[0])), dtype)
+    exact = np.asarray(x.astype(jnp.float32), np.float64)
+    y = np.asarray(product(x, js.inspect(w), executor).astype(jnp.float32), np.float64)
+    want, sizes = exact @ kept, abs(exact) @ abs(kept)
+    rounding = float(jnp.finfo(dtype).eps)
+    np.testing.assert_array_less(abs(y - want), rounding * abs(want) + 1e-5 * sizes + 1e-6)
+
+
+@pytest.mark.parametrize("executor", ["pairs", "lanes"])
+@pytest.mark.parametrize("activation", [None, "relu", "silu"])
+def test_few_rows_with_bias_in_float32(rng, executor, activation):
+    w, kept = rounded(weight(rng, 256, 300, 0.9), "bfloat16")
+    x = jnp.asarray(rng.standard_normal((5, 256)), jnp.bfloat16)
+    bias = jnp.asarray(rng.standard_normal(300), jnp.float32)
+    options = {"bias": bias, "activation": activation, "preferred_element_type": jnp.float32}
+    y = product(x, js.inspect(w), executor, **options)
+    want = np.asarray(x.astype(jnp.float32), np.float64) @ kept + np.asarray(bias)
+    if activation == "relu":
+        want = np.maximum(want, 0)
+    elif activation == "silu":
+        want = want / (1 + np.exp(-want))
+    np.testing.assert_allclose(y, want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("granularity", [(1, 8), (1, 1)])
+@pytest.mark.parametrize("sparsity", [0.0, 0.9, 1.0])
+@pytest.mark.parametrize(
+    "size", [(33, 64, 40), (64, 136, 70), (300, 640, 300), (32, 8, 1), (70, 520, 600)]
+)
+def test_vectors(rng, dtype, granularity, sparsity, size):
+    m, k, n = size
+    w = rng.standard_normal((k, n)).astype(np.float32)
+    w, kept = rounded(w * js.prune.magnitude(w, sparsity, granularity), dtype)
+    x = jnp.asarray(rng.standard_normal((m, k)), dtype)
+    y = product(x, js.inspect(w), "vectors", activation="relu")
+    exact = np.asarray(x.astype(jnp.float32), np.float64)
+    want, sizes = np.maximum(exact @ kept, 0), abs(exact) @ abs(kept)
+    y = np.asarray(y.astype(jnp.float32), np.float64)
+    rounding = float(jnp.finfo(dtype).eps)
+    sums = 1e-3 if dtype == "float32" else 1e-5  # float32 multiplies as TF32
+    np.testing.assert_array_less(abs(y - want), rounding * abs(want) + sums * sizes + 1e-6)
+
+
+@pytest.mark.parametrize("executor", ["pairs", "lanes", "vectors"])
+def test_values_of_16_bits_as_an_operand(rng, executor):
+    w, kept = rounded(weight(rng, 512, 300, 0.9), "bfloat16")
+    x = jnp.asarray(rng.standard_normal((8, 512)), jnp.bfloat16)
+    run = jax.jit(lambda x, plan: product(x, plan, executor))
+    want = np.asarray(x.astype(jnp.float32), np.float64) @ kept
+    for scale in (1.0, -2.0, 4.0):
+        changed = jax.tree.map(lambda v, s=scale: v * jnp.bfloat16(s), js.inspect(w))
+        assert_close(run(x, changed), scale * want, "bfloat16")
+
+
 @pytest.mark.parametrize("executor", ["rows", "code"])
 @pytest.mark.parametrize("activation", [None, "relu", "relu6", "silu", "gelu"])
 def test_bias_and_activation(rng, executor, activation):
@@ -146,6 +222,10 @@ def test_why_an_executor_cannot_run(rng):
     plan = js.inspect(weight(rng, 64, 8, 0.5))
     with pytest.raises(ValueError, match="there are 31"):
         product(jnp.zeros((31, 64)), plan, "code")
+    with pytest.raises(ValueError, match="up to 16 rows"):
+        product(jnp.zeros((17, 64), jnp.bfloat16), plan.astype(jnp.bfloat16), "lanes")
+    with js.config(variant="vectors"), pytest.raises(ValueError, match="TF32"):
+        js.pruned_matmul(jnp.zeros((64, 64)), plan, precision="highest", implementation="cuda")
     with js.config(variant="code"), pytest.raises(ValueError, match="are an operand"):
         js.pruned_matmul(jnp.zeros((64, 64)), plan, implementation="cuda")
 

@@ -8,15 +8,18 @@ import pytest
 
 import jaxsparse as js
 from jaxsparse.ops.geometry import Geometry
+from jaxsparse.pruned import strips
 from jaxsparse.pruned.executor import Problem
-from jaxsparse.pruned.strips import MOST_MEMORY, STRIPS
 
 
 @pytest.mark.parametrize(
     ("channels", "size", "outputs", "window"),
     [(358, 7, 2048, 1), (179, 14, 179, 3), (96, 80, 96, 3)],
 )
-def test_the_workspace_is_at_most_1_3_activations(channels, size, outputs, window, rng):
+def test_two_workers_need_at_most_1_3_activations(
+    channels, size, outputs, window, rng, monkeypatch
+):
+    monkeypatch.setattr(strips, "workers", lambda: 2)
     shape = (window, window, channels, outputs)
     kernel = np.where(rng.random(shape) < 0.1, rng.standard_normal(shape), 0).astype(np.float32)
     pad = ((window // 2, window // 2),) * 2
@@ -30,4 +33,4 @@ def test_the_workspace_is_at_most_1_3_activations(channels, size, outputs, windo
         geometry=Geometry((1, 1), pad, (1, 1), (1, 1), 1),
     )
     activations = 4 * (math.prod(problem.x_shape) + problem.positions * outputs)
-    assert STRIPS.pack(problem).scratch <= MOST_MEMORY * activations
+    assert strips.STRIPS.pack(problem).scratch <= strips.MOST_MEMORY * activations

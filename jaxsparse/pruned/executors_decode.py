@@ -1,0 +1,244 @@
+"""The executors of frozen weights on CUDA for few rows of x, which read every weight once: bitmap,
+pairs, lanes.
+
+What each packs is in docs/kernels/pruned_gpu.md. Costs are microseconds on an H200.
+"""
+
+from typing import Any
+
+import jax
+
+from jaxsparse.pruned import lanes, pairs
+from jaxsparse.pruned.bitmap import INPUTS, OUTPUTS, pack_bitmap
+from jaxsparse.pruned.executor import Executor, Packed, Problem
+from jaxsparse.select.variants import table
+
+BITMAP, LANES, PAIRS = 17, 20, 21
+HALF = ("bfloat16", "float16")
+MOST_ROWS, LANES_MOST_ROWS = 64, 16
+PARTS = (1, 2, 4, 8)
+_LAUNCH = 2.5
+_SMS = 132
+# Between the sizes where `lanes` and `pairs` beat cuBLAS (docs/kernels/pruned_gpu.md).
+_WON_SIZES, _WON_DENSITY, _PAIRS_WON_SIZE = (4096, 8192), 0.105, 8192
+_LANES_X_BYTES = 64 << 10  # of a block: more cost more to load than the sums of a cluster
+
+
+def built() -> bool:
+    """Whether this build has CUDA kernels."""
+    return bool(table("pruned_rows", "cuda"))
+
+
+def _against(problem: Problem, most: int, multiple: int) -> str | None:
+    if not built():
+        return "this build has no CUDA kernels for it"
+    if problem.geometry is not None:
+        return "it has no window"
+    if problem.dtype not in HALF:
+        return f"its products are of 16-bit numbers, not {problem.dtype}"
+    if problem.positions > most:
+        return f"it takes up to {most} rows, not {problem.positions}"
+    if problem.pattern.n_in % multiple:
+        return f"n_in={problem.pattern.n_in} is no multiple of {multiple}"
+    return None
+
+
+def _bitmap_against(problem: Problem) -> str | None:
+    return _against(problem, MOST_ROWS, 8)
+
+
+def _bitmap_cost(problem: Problem) -> float:
+    weights = problem.pattern.n_in * problem.pattern.n_out
+    return 3 * _LAUNCH + weights * 0.55e-6 * (1 + problem.positions / 100)
+
+
+def _bitmap_parts(problem: Problem) -> int:
+    """Blocks that split the inputs: enough for two blocks a multiprocessor."""
+    groups = -(-problem.pattern.n_out // (8 * OUTPUTS))
+    parts = 1
+    while parts < 8 and groups * parts < 2 * _SMS and parts * 8 * INPUTS < problem.pattern.n_in:
+        parts *= 2
+    return parts
+
+
+def _pack_bitmap(problem: Problem, candidate: Any) -> Packed:
+    choice = tuple(candidate or (_bitmap_parts(problem),))
+    if choice not in _bitmap_candidates(problem):
+        raise ValueError(f"candidate={candidate!r}: the bitmap executor takes 1, 2, 4 or 8 parts")
+    pattern = problem.pattern
+    pack = pack_bitmap(pattern.indptr, pattern.indices, pattern.n_in)
+    return Packed(
+        BITMAP,
+        starts=pack.starts,
+        indices=pack.indices,
+        order=pack.order,
+        value_dtype=None,
+        block=pack.largest,
+        parts=choice[0],
+    )
+
+
+def _bitmap_candidates(problem: Problem) -> list[Any]:
+    return [None, *((parts,) for parts in PARTS)]
+
+
+def _pairs_choice(problem: Problem) -> tuple[int, int]:
+    """Tiles of an item, and parts."""
+    tiles = 4 if problem.pattern.density <= 0.2 else 1
+    groups = -(-problem.pattern.n_out // (8 * pairs.OUTPUTS))
+    parts = 1
+    while parts < 8 and groups * parts < 100 and parts * tiles * 128 < problem.pattern.n_in:
+        parts *= 2
+    return tiles, parts
+
+
+def _pairs_cost(problem: Problem) -> float:
+    # Fitted to random patterns of 4096 and 8192 inputs and outputs, 50 to 90 % sparse.
+    weights = problem.pattern.n_in * problem.pattern.n_out * 1e-6
+    kept = 1.0 - (1.0 - problem.pattern.density) ** 2
+    return 6.0 + weights * (0.12 + 0.49 * kept) + 0.17 * problem.positions
+
+
+def _pack_pairs(problem: Problem, candidate: Any) -> Packed:
+    choice = tuple(candidate or _pairs_choice(problem))
+    if choice not in _pairs_candidates(problem):
+        raise ValueError(f"candidate={candidate!r}: the pairs executor takes tiles and parts")
+    pattern, (tiles, parts) = problem.pattern, choice
+    pack = pairs.pack_pairs(pattern.indptr, pattern.indices, pattern.n_in, tiles)
+    while tiles > 1 and pairs.shared_bytes(pack, tiles, problem.positions) > pairs.SHARED_BYTES:
+        tiles //= 2  # an item of the fullest strip must fit
+        pack = pairs.pack_pairs(pattern.indptr, pattern.indices, pattern.n_in, tiles)
+    return Packed(
+        PAIRS,
+        starts=pack.starts,
+        indices=pack.indices,
+        order=pack.order,
+        value_dtype=None,
+        tile=tiles,
+        block=pack.largest,
+        parts=parts,
+    )
+
+
+def _pairs_candidates(problem: Problem) -> list[Any]:
+    return [None, *((tiles, parts) for tiles in pairs.TILES for parts in PARTS)]
+
+
+def clusters() -> bool:
+    """Whether this machine's GPU has clusters of blocks."""
+    try:
+        return float(jax.devices("cuda")[0].compute_capability) >= 9.0
+    except RuntimeError:
+        return True  # lowered for another machine
+
+
+def _lanes_against(problem: Problem) -> str | None:
+    why = _against(problem, LANES_MOST_ROWS, 8)
+    if why is None and not _lanes_candidates(problem)[1:]:
+        return f"n_in={problem.pattern.n_in} does not fit the shared memory of {PARTS[-1]} blocks"
+    if why is None and not clusters():
+        return "it needs a GPU with clusters (compute capability 9.0)"
+    return why
+
+
+def _lanes_shared(problem: Problem, parts: int) -> int:
+    """Bytes of x in a block."""
+    rows = max(1, problem.positions)
+    return lanes.part_inputs(problem.pattern.n_in, parts) * lanes.input_bytes(rows)
+
+
+def _lanes_choice(problem: Problem) -> tuple[int, int]:
+    """Strips and parts: the fewest parts that leave x little to load, then as many strips as keep
+    every multiprocessor busy.
+    """
+    parts = next((p for p in PARTS if _lanes_shared(problem, p) <= _LANES_X_BYTES), PARTS[-1])
+    most = [s for s in lanes.STRIPS if problem.pattern.n_out * parts >= 32 * s * _SMS * 0.75]
+    return max(most, default=1), parts
+
+
+def _lanes_cost(problem: Problem) -> float:
+    # Fitted to random patterns of 4096 and 8192 inputs and outputs, 90 % sparse.
+    rows = problem.positions
+    return 5.5 + 0.15 * rows + problem.pattern.entries * 1e-6 * (1.1 + 0.09 * rows)
+
+
+def _pack_lanes(problem: Problem, candidate: Any) -> Packed:
+    choice = tuple(candidate or _lanes_choice(problem))
+    if choice not in _lanes_candidates(problem):
+        raise ValueError(f"candidate={candidate!r}: no such strips and parts of the lanes executor")
+    pattern, (strips, parts) = problem.pattern, choice
+    pack = lanes.pack_lanes(
+        pattern.indptr,
+        pattern.indices,
+        pattern.n_in,
+        strips=strips,
+        parts=parts,
+        rows=max(1, problem.positions),
+    )
+    return Packed(
+        LANES,
+        starts=pack.starts,
+        indices=pack.indices,
+        rows=pack.rows,
+        order=pack.order,
+        value_dtype=None,
+        tile=strips,
+        parts=parts,
+    )
+
+
+def _lanes_candidates(problem: Problem) -> list[Any]:
+    able = [
+        (strips, parts)
+        for parts in PARTS
+        if _lanes_shared(problem, parts) <= lanes.SHARED_BYTES
+        and lanes.part_inputs(problem.pattern.n_in, parts) <= lanes.MOST_INPUTS
+        for strips in lanes.STRIPS
+    ]
+    return [None, *able]
+
+
+def _measured_sizes(problem: Problem) -> bool:
+    low, high = _WON_SIZES
+    pattern = problem.pattern
+    return pattern.density <= _WON_DENSITY and all(
+        low <= size <= high for size in (pattern.n_in, pattern.n_out)
+    )
+
+
+def _lanes_won(problem: Problem) -> bool:
+    most = 8 if problem.pattern.n_in * problem.pattern.n_out <= 4200 * 4200 else 4
+    return problem.positions <= most and _measured_sizes(problem)
+
+
+def _pairs_won(problem: Problem) -> bool:
+    pattern = problem.pattern
+    return (
+        clusters()  # measured there, and with the shared memory that its items are cut for
+        and problem.positions <= 16
+        and _measured_sizes(problem)
+        and min(pattern.n_in, pattern.n_out) >= _PAIRS_WON_SIZE
+    )
+
+
+def _never_won(problem: Problem) -> bool:
+    return False
+
+
+DECODE_EXECUTORS = (
+    Executor(
+        "bitmap",
+        "cuda",
+        _bitmap_against,
+        _bitmap_cost,
+        _pack_bitmap,
+        _bitmap_candidates,
+        _never_won,
+    ),
+    Executor(
+        "pairs", "cuda", _bitmap_against, _pairs_cost, _pack_pairs, _pairs_candidates, _pairs_won
+    ),
+    Executor(
+        "lanes", "cuda", _lanes_against, _lanes_cost, _pack_lanes, _lanes_candidates, _lanes_won
+    ),
+)
