@@ -43,10 +43,11 @@ if(cuda_built)
   file(GLOB cuda_sources CONFIGURE_DEPENDS
     cuda/*.cc cuda/bits/*.cu cuda/index/*.cu cuda/kernels/*.cu cuda/ffi/*.cc)
   jaxsparse_variants(cuda masked_conv cuda_units)
+  jaxsparse_variants(cuda masked_conv_dkernel dkernel_units)
   jaxsparse_variants(cuda pruned_rows pruned_rows_units)
   jaxsparse_variants(cuda grouped_matmul grouped_units)
   jaxsparse_variants(cuda masked_matmul masked_matmul_units)
-  nanobind_add_module(_cuda STABLE_ABI NB_STATIC NOMINSIZE ${cuda_sources} ${cuda_units} ${pruned_rows_units} ${grouped_units})
+  nanobind_add_module(_cuda STABLE_ABI NB_STATIC NOMINSIZE ${cuda_sources} ${cuda_units} ${dkernel_units} ${pruned_rows_units} ${grouped_units})
   target_include_directories(_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/variants/cuda)
   target_include_directories(_cuda SYSTEM PRIVATE ${JAXSPARSE_XLA_INCLUDE} ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
   target_compile_options(_cuda PRIVATE

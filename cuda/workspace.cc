@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cuda/kernels/masked_conv_device.h"
-#include "cuda/kernels/masked_conv_dkernel.h"
+#include "cuda/kernels/masked_conv_dkernel_wgmma.h"
 #include "cuda/kernels/masked_conv_wgmma.h"
 #include "cuda/kernels/masked_matmul_workspace.h"
 
@@ -43,14 +43,12 @@ void BindWorkspace(nanobind::module_& m) {
         });
   m.def("masked_matmul_workspace", &MaskedMatmulWorkspace);
   m.def("masked_conv_dkernel_workspace",
-        [](const Sizes& geometry, int64_t capacity, int tile_h, int tile_w, bool tiles) {
-          const ConvGeometry g = ToGeometry(geometry);
+        [](const Sizes& geometry, int64_t capacity, int tile_h, int tile_w, int variant) {
           TileList list = {};
           list.capacity = capacity;
           list.tile_h = tile_h;
           list.tile_w = tile_w;
-          return DkernelScratchBytes(
-              g, tiles ? DkernelTilesSplits(g, list) : DkernelDirectSplits(g, list));
+          return DkernelWorkspace(ToGeometry(geometry), list, variant);
         });
 }
 

@@ -12,11 +12,14 @@ import jaxsparse as js
 from jaxsparse.mask import affected
 
 WIDE, DEEP, BLOCKS = 32, 64, 5
+TILE = (8, 8)  # an edit is a region: blocks of pixels hold it nearly as well as pixels do
 HEAD = 16  # four pixels of three colours, and channels to spare: sixteen are what tensor cores take
 
 
 class Layer(NamedTuple):
-    """One 3x3 convolution; layers of equal `stage` have one resolution, and share one index."""
+    """One 3x3 convolution; layers of equal `stage` have one resolution, and share one index. One
+    that `closes` a block adds the block's input before its activation.
+    """
 
     name: str
     stage: int
@@ -24,6 +27,7 @@ class Layer(NamedTuple):
     outputs: int
     stride: int
     activation: str | None
+    closes: bool = False
 
 
 def layers() -> list[Layer]:
@@ -31,12 +35,12 @@ def layers() -> list[Layer]:
     table = [
         Layer("stem", 0, 3, WIDE, 1, "relu"),
         Layer("block 1", 0, WIDE, WIDE, 1, "relu"),
-        Layer("block 1", 0, WIDE, WIDE, 1, None),
+        Layer("block 1", 0, WIDE, WIDE, 1, "relu", closes=True),
         Layer("down", 1, WIDE, DEEP, 2, "relu"),
     ]
     for _ in range(BLOCKS):
         table.append(Layer(f"blocks 2-{BLOCKS + 1}", 1, DEEP, DEEP, 1, "relu"))
-        table.append(Layer(f"blocks 2-{BLOCKS + 1}", 1, DEEP, DEEP, 1, None))
+        table.append(Layer(f"blocks 2-{BLOCKS + 1}", 1, DEEP, DEEP, 1, "relu", closes=True))
     return [*table, Layer("head", 1, DEEP, HEAD, 1, None)]
 
 
@@ -49,7 +53,8 @@ def make_params(seed: int = 0) -> Params:
     rng = np.random.default_rng(seed)
     params = []
     for layer in LAYERS:
-        spread = np.sqrt((2.0 if layer.activation else 0.2) / (9 * layer.channels))
+        quiet = layer.closes or layer.activation is None
+        spread = np.sqrt((0.2 if quiet else 2.0) / (9 * layer.channels))
         kernel = rng.standard_normal((3, 3, layer.channels, layer.outputs)) * spread
         bias = rng.standard_normal(layer.outputs) * 0.05
         if layer.name == "head":  # the four pixels that one pixel becomes get one colour
@@ -60,33 +65,49 @@ def make_params(seed: int = 0) -> Params:
     return params
 
 
-def network(photo: jax.Array, conv: Callable[[int, jax.Array], jax.Array]) -> jax.Array:
-    """The filtered photo f32[1,H,W,3]; `conv(i, x)` is layer i with its activation."""
-    x = conv(0, photo)
-    x = jax.nn.relu(x + conv(2, conv(1, x)))
-    x = conv(3, x)
-    for i in range(4, 4 + 2 * BLOCKS, 2):
-        x = jax.nn.relu(x + conv(i + 1, conv(i, x)))
-    detail = conv(4 + 2 * BLOCKS, x)[..., :12]
+def network(
+    photo: jax.Array, conv: Callable[[int, jax.Array, jax.Array | None], jax.Array]
+) -> jax.Array:
+    """The filtered photo f32[1,H,W,3]; `conv(i, x, skip)` is layer i, which adds `skip` where it
+    closes a block.
+    """
+    x = skip = conv(0, photo, None)
+    for i, layer in enumerate(LAYERS[1:], 1):
+        x = conv(i, x, skip if layer.closes else None)
+        skip = x if layer.closes or layer.stride > 1 else skip
+    detail = x[..., :12]
     b, h, w, _ = detail.shape
     detail = detail.reshape(b, h, w, 2, 2, 3).transpose(0, 1, 3, 2, 4, 5)
     return photo + detail.reshape(b, 2 * h, 2 * w, 3)
 
 
-def dense_conv(layer: Layer, kernel: jax.Array, bias: jax.Array, x: jax.Array) -> jax.Array:
+def dense_conv(
+    layer: Layer,
+    kernel: jax.Array,
+    bias: jax.Array,
+    x: jax.Array,
+    skip: jax.Array | None = None,
+) -> jax.Array:
     """The layer through XLA's convolution."""
     strides = (layer.stride, layer.stride)
     names = ("NHWC", "HWIO", "NHWC")
     y = lax.conv_general_dilated(x, kernel, strides, "SAME", dimension_numbers=names)
     y = y + bias.astype(y.dtype)
+    y = y if skip is None else y + skip
     return jax.nn.relu(y) if layer.activation == "relu" else y
 
 
 def multiplied_conv(
-    layer: Layer, kernel: jax.Array, bias: jax.Array, x: jax.Array, mask: jax.Array, base: jax.Array
+    layer: Layer,
+    kernel: jax.Array,
+    bias: jax.Array,
+    x: jax.Array,
+    mask: jax.Array,
+    base: jax.Array,
+    skip: jax.Array | None = None,
 ) -> jax.Array:
     """The layer everywhere, then kept where the mask holds."""
-    return jnp.where(mask[..., None], dense_conv(layer, kernel, bias, x), base)
+    return jnp.where(mask[..., None], dense_conv(layer, kernel, bias, x, skip), base)
 
 
 def sparse_conv(
@@ -96,6 +117,7 @@ def sparse_conv(
     x: jax.Array,
     index: js.TileIndex,
     base: jax.Array,
+    skip: jax.Array | None = None,
 ) -> jax.Array:
     """The layer where the index's mask holds; elsewhere `base`, whose buffer it takes."""
     return js.masked_conv(
@@ -106,6 +128,7 @@ def sparse_conv(
         bias=bias,
         activation=layer.activation,
         base=base,
+        residual=skip,
     )
 
 
@@ -118,21 +141,32 @@ def reached(edited: jax.Array) -> list[jax.Array]:
     return masks
 
 
-def shared_masks(masks: list[jax.Array]) -> list[jax.Array]:
-    """The mask that each stage shares: its last layer's, which holds those of the layers before."""
-    return [m for m, a, b in zip(masks, LAYERS, [*LAYERS[1:], None], strict=True) if _ends(a, b)]
+def shared_masks(edited: jax.Array) -> list[jax.Array]:
+    """The mask that each stage shares: its last layer's in `reached`, which holds those before it.
+
+    Windows of 3x3, one after the other, are one large window.
+    """
+    masks = []
+    for stage in sorted({layer.stage for layer in LAYERS}):
+        strides = [layer.stride for layer in LAYERS if layer.stage == stage]
+        if strides[0] > 1:  # a stage begins with what leads to its resolution
+            edited = affected(edited, 3, strides.pop(0), "SAME", 1)
+        edited = affected(edited, 1 + 2 * len(strides), 1, "SAME", 1)
+        masks.append(edited)
+    return masks
 
 
-def _ends(layer: Layer, following: Layer | None) -> bool:
-    return following is None or following.stage != layer.stage
+def list_tiles(mask: jax.Array) -> js.TileIndex:
+    """The index that the layers of a stage share."""
+    return js.tile_index(mask, TILE)
 
 
 def first_pass(params: Params, photo: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
     """The whole network, densely; also every layer's activations, for later edits."""
     cache: list[jax.Array] = []
 
-    def conv(i: int, x: jax.Array) -> jax.Array:
-        cache.append(dense_conv(LAYERS[i], *params[i], x))
+    def conv(i: int, x: jax.Array, skip: jax.Array | None) -> jax.Array:
+        cache.append(dense_conv(LAYERS[i], *params[i], x, skip))
         return cache[-1]
 
     return network(photo, conv), cache
@@ -159,14 +193,14 @@ def edit_pass(
         (image, cache) of the edited photo.
     """
     _, cache = state
-    masks = shared_masks(reached(edited))
-    active = [js.tile_index(mask) for mask in masks] if form == "sparse" else masks
+    masks = shared_masks(edited)
+    active = [list_tiles(mask) for mask in masks] if form == "sparse" else masks
     layer_form = sparse_conv if form == "sparse" else multiplied_conv
     updated: list[jax.Array] = []
 
-    def conv(i: int, x: jax.Array) -> jax.Array:
+    def conv(i: int, x: jax.Array, skip: jax.Array | None) -> jax.Array:
         layer = LAYERS[i]
-        updated.append(layer_form(layer, *params[i], x, active[layer.stage], cache[i]))
+        updated.append(layer_form(layer, *params[i], x, active[layer.stage], cache[i], skip))
         return updated[-1]
 
     return network(photo, conv), updated

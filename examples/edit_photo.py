@@ -34,6 +34,7 @@ from edit_network import (
     dense_conv,
     edit_pass,
     first_pass,
+    list_tiles,
     make_params,
     multiplied_conv,
     reached,
@@ -41,8 +42,6 @@ from edit_network import (
     sparse_conv,
 )
 from sklearn.datasets import load_sample_images
-
-import jaxsparse as js
 
 TOLERANCE = 1e-4
 LEGEND = (
@@ -89,16 +88,19 @@ def time_layer(layer: Layer, params: Any, mask: jax.Array, repeats: int) -> dict
     size = [n * layer.stride for n in mask.shape[1:]]
     x = jnp.ones((1, *size, layer.channels), jnp.float32)
     base = jnp.zeros((*mask.shape, layer.outputs), jnp.float32)
-    index = jax.jit(js.tile_index)(mask)
+    skip = base + 1 if layer.closes else None
+    index = jax.jit(list_tiles)(mask)
 
     def masked(form: Any) -> Any:
         def function(base: jax.Array, kernel: Any, bias: Any, x: Any, active: Any) -> jax.Array:
-            return form(layer, kernel, bias, x, active, base)
+            return form(layer, kernel, bias, x, active, base, skip)
 
         return jax.jit(function, donate_argnums=0)
 
     calls = {
-        "dense": functools.partial(jax.jit(functools.partial(dense_conv, layer)), *params, x),
+        "dense": functools.partial(
+            jax.jit(functools.partial(dense_conv, layer, skip=skip)), *params, x
+        ),
         "multiplied": carried(masked(multiplied_conv), base, *params, x, mask),
         "sparse": carried(masked(sparse_conv), base + 0, *params, x, index),
     }
@@ -106,10 +108,9 @@ def time_layer(layer: Layer, params: Any, mask: jax.Array, repeats: int) -> dict
 
 
 def layer_rows(
-    params: Any, masks: list[jax.Array], repeats: int
+    params: Any, masks: list[jax.Array], shared: list[jax.Array], repeats: int
 ) -> tuple[list[list[str]], list[tuple[int, dict[str, float]]]]:
     """A row for each kind of layer; how many there are of it, and the milliseconds of one."""
-    shared = shared_masks(masks)
     kinds = list(dict.fromkeys(layer.name for layer in LAYERS))
     rows, parts = [], []
     with progress() as bar:
@@ -138,10 +139,9 @@ def to_unit(image: np.ndarray) -> np.ndarray:
     return np.clip((image - low) / np.maximum(high - low, 1e-6), 0, 1)
 
 
-def draw(photo: np.ndarray, edit: np.ndarray, result: np.ndarray, masks: list[jax.Array]) -> Any:
+def draw(photo: np.ndarray, edit: np.ndarray, result: np.ndarray, shared: list[jax.Array]) -> Any:
     """Photo, edit, result; what is computed at each resolution; the tiles at the mask's border."""
-    shared = shared_masks(masks)
-    index = js.tile_index(shared[-1])
+    index = list_tiles(shared[-1])
     figure, axes = grid_figure(2, 3, 13, 6.4)
     full, half = (np.asarray(mask[0]) for mask in shared)
     shown = to_unit(result)
@@ -194,8 +194,8 @@ def run(quick: bool, out: Path) -> Result:
         assert errors[form] <= TOLERANCE, f"{form} differs from dense by {errors[form]}"
         results[form] = state
     image = np.asarray(results["sparse"][0][0])
-    masks = jax.jit(reached)(edited)
-    rows, parts = layer_rows(params, masks, 2 if quick else 5)
+    masks, shared = jax.jit(reached)(edited), jax.jit(shared_masks)(edited)
+    rows, parts = layer_rows(params, masks, shared, 2 if quick else 5)
     turn = dict.fromkeys(FORMS, 0)
 
     def step(form: str) -> Any:
@@ -222,7 +222,7 @@ def run(quick: bool, out: Path) -> Result:
         f"greatest difference from dense: {errors['sparse']:.1e} (tolerance {TOLERANCE:.0e}), "
         f"after {turn['sparse'] + 1} edits in turn, each on the activations the one before left"
     )
-    picture = save(draw(photo, np.asarray(edits[0][0]), image, masks), out, "edit_photo.png")
+    picture = save(draw(photo, np.asarray(edits[0][0]), image, shared), out, "edit_photo.png")
     return Result(errors["sparse"], errors["multiplied"], rows, times, picture)
 
 

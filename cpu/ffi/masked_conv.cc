@@ -10,14 +10,15 @@ namespace ffi = xla::ffi;
 ffi::Future MaskedConv(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer kernel,
                        ffi::Buffer<ffi::S32> ids, ffi::BufferR0<ffi::S32> count,
                        ffi::BufferR3<ffi::U32> words, ffi::Buffer<ffi::U32> x_words,
-                       ffi::BufferR1<ffi::F32> bias, ffi::AnyBuffer base,
+                       ffi::BufferR1<ffi::F32> bias, ffi::AnyBuffer base, ffi::AnyBuffer residual,
                        ffi::Result<ffi::AnyBuffer> out, ffi::Result<ffi::BufferR1<ffi::U8>> scratch,
                        int64_t stride_h, int64_t stride_w, int64_t pad_top, int64_t pad_left,
                        int64_t dilation_h, int64_t dilation_w, int64_t lhs_dilation_h,
                        int64_t lhs_dilation_w, int64_t groups, int64_t tile_h, int64_t tile_w,
                        int64_t activation, int64_t precision, int64_t variant) {
   static_cast<void>(precision);  // products are float32 either way
-  auto args = DecodeOperands(x, kernel, ids, count, words, x_words, bias, base, out, scratch);
+  auto args =
+      DecodeOperands(x, kernel, ids, count, words, x_words, bias, base, residual, out, scratch);
   if (args.has_error()) return FailedFuture(args.error());
   const ConvWindow window = {stride_h,   stride_w,   pad_top,        pad_left,
                              dilation_h, dilation_w, lhs_dilation_h, lhs_dilation_w,
@@ -42,6 +43,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseMaskedConvCpu, jaxsparse::MaskedConv,
                                   .Arg<xla::ffi::Buffer<xla::ffi::U32>>()    // x_words
                                   .Arg<xla::ffi::BufferR1<xla::ffi::F32>>()  // bias
                                   .Arg<xla::ffi::AnyBuffer>()                // base
+                                  .Arg<xla::ffi::AnyBuffer>()                // residual
                                   .Ret<xla::ffi::AnyBuffer>()                // out
                                   .Ret<xla::ffi::BufferR1<xla::ffi::U8>>()   // scratch
                                   .Attr<int64_t>("stride_h")

@@ -84,11 +84,12 @@ ffi::Future MaskedConvDevice(ffi::ThreadPool pool, ConvDeviceAttrs a, ffi::AnyBu
                              ffi::AnyBuffer kernel, ffi::Buffer<ffi::S32> ids,
                              ffi::BufferR0<ffi::S32> count, ffi::BufferR3<ffi::U32> words,
                              ffi::Buffer<ffi::U32> x_words, ffi::BufferR1<ffi::F32> bias,
-                             ffi::AnyBuffer base, ffi::Buffer<ffi::S32> choice,
-                             ffi::BufferR2<ffi::F32> costs, ffi::RemainingArgs more,
-                             ffi::Result<ffi::AnyBuffer> out,
+                             ffi::AnyBuffer base, ffi::AnyBuffer residual,
+                             ffi::Buffer<ffi::S32> choice, ffi::BufferR2<ffi::F32> costs,
+                             ffi::RemainingArgs more, ffi::Result<ffi::AnyBuffer> out,
                              ffi::Result<ffi::BufferR1<ffi::U8>> scratch) {
-  auto args = DecodeOperands(x, kernel, ids, count, words, x_words, bias, base, out, scratch);
+  auto args =
+      DecodeOperands(x, kernel, ids, count, words, x_words, bias, base, residual, out, scratch);
   if (args.has_error()) return FailedFuture(args.error());
   const ConvWindow window = {a.stride_h,   a.stride_w,   a.pad_top,        a.pad_left,
                              a.dilation_h, a.dilation_w, a.lhs_dilation_h, a.lhs_dilation_w,
@@ -128,6 +129,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseMaskedConvDeviceCpu, jaxsparse::MaskedCon
                                   .Arg<xla::ffi::Buffer<xla::ffi::U32>>()    // x_words
                                   .Arg<xla::ffi::BufferR1<xla::ffi::F32>>()  // bias
                                   .Arg<xla::ffi::AnyBuffer>()                // base
+                                  .Arg<xla::ffi::AnyBuffer>()                // residual
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()    // choice
                                   .Arg<xla::ffi::BufferR2<xla::ffi::F32>>()  // costs
                                   .RemainingArgs()             // ids, count of every further list

@@ -15,8 +15,8 @@ namespace ffi = xla::ffi;
 ffi::ErrorOr<MaskedConvArgs> DecodeOperands(
     ffi::AnyBuffer x, ffi::AnyBuffer kernel, ffi::Buffer<ffi::S32> ids,
     ffi::BufferR0<ffi::S32> count, ffi::BufferR3<ffi::U32> words, ffi::Buffer<ffi::U32> x_words,
-    ffi::BufferR1<ffi::F32> bias, ffi::AnyBuffer base, ffi::Result<ffi::AnyBuffer> out,
-    ffi::Result<ffi::BufferR1<ffi::U8>> scratch) {
+    ffi::BufferR1<ffi::F32> bias, ffi::AnyBuffer base, ffi::AnyBuffer residual,
+    ffi::Result<ffi::AnyBuffer> out, ffi::Result<ffi::BufferR1<ffi::U8>> scratch) {
   const std::optional<DType> in_type = DTypeOf(x.element_type());
   const std::optional<DType> out_type = DTypeOf(out->element_type());
   if (!in_type || !out_type || kernel.element_type() != x.element_type()) {
@@ -31,6 +31,12 @@ ffi::ErrorOr<MaskedConvArgs> DecodeOperands(
   if (base.element_count() > 0 && base.untyped_data() != out->untyped_data()) {
     return ffi::Unexpected(
         ffi::Error::InvalidArgument("masked_conv: base is not aliased to the result"));
+  }
+  if (residual.element_count() > 0 && (residual.untyped_data() == out->untyped_data() ||
+                                       residual.element_type() != out->element_type() ||
+                                       residual.element_count() != out->element_count())) {
+    return ffi::Unexpected(ffi::Error::InvalidArgument(
+        "masked_conv: residual must be like the result, in a buffer of its own"));
   }
   MaskedConvArgs args = {};
   args.geometry.batch = xs[0];
@@ -53,6 +59,7 @@ ffi::ErrorOr<MaskedConvArgs> DecodeOperands(
   args.kernel = kernel.untyped_data();
   args.x_words = x_words.element_count() > 0 ? x_words.typed_data() : nullptr;
   args.bias = bias.element_count() > 0 ? bias.typed_data() : nullptr;
+  args.residual = residual.element_count() > 0 ? residual.untyped_data() : nullptr;
   args.zero_fill = base.element_count() == 0;
   args.out = out->untyped_data();
   args.scratch = scratch->typed_data();

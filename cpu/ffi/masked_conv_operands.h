@@ -19,7 +19,8 @@ xla::ffi::ErrorOr<MaskedConvArgs> DecodeOperands(
     xla::ffi::AnyBuffer x, xla::ffi::AnyBuffer kernel, xla::ffi::Buffer<xla::ffi::S32> ids,
     xla::ffi::BufferR0<xla::ffi::S32> count, xla::ffi::BufferR3<xla::ffi::U32> words,
     xla::ffi::Buffer<xla::ffi::U32> x_words, xla::ffi::BufferR1<xla::ffi::F32> bias,
-    xla::ffi::AnyBuffer base, xla::ffi::Result<xla::ffi::AnyBuffer> out,
+    xla::ffi::AnyBuffer base, xla::ffi::AnyBuffer residual,
+    xla::ffi::Result<xla::ffi::AnyBuffer> out,
     xla::ffi::Result<xla::ffi::BufferR1<xla::ffi::U8>> scratch);
 
 // False when an attribute is out of range; `args->variant` and the tiles' sides are set.

@@ -48,6 +48,7 @@ struct MaskedConvArgs {
   const void* kernel;       // [kernel_h, kernel_w, in_c/groups, out_c]
   const uint32_t* x_words;  // nullptr: every input pixel counts
   const float* bias;        // nullptr: none
+  const void* residual;     // [batch, out_h, out_w, out_c] of out_type; nullptr: none
   bool zero_fill;           // no base: write 0 to every pixel that no tile computes
   void* out;                // [batch, out_h, out_w, out_c]
   void* scratch;

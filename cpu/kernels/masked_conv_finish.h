@@ -64,6 +64,14 @@ void StoreOut(DType type, void* out, Vec::Reg value, int64_t lanes) {
   std::memcpy(out, half, static_cast<size_t>(lanes) * sizeof(uint16_t));
 }
 
+// The first `lanes` elements; the others are zeros.
+Vec::Reg LoadElements(DType type, const void* source, int64_t lanes) {
+  if (type == DType::kF32) return Vec::LoadPartial(static_cast<const float*>(source), lanes);
+  uint16_t half[Vec::kLanes] = {};
+  std::memcpy(half, source, static_cast<size_t>(lanes) * sizeof(uint16_t));
+  return type == DType::kBF16 ? Vec::LoadBf16(half) : Vec::LoadF16(half);
+}
+
 template <Activation kActivation>
 void FinishAs(const FinishTile& tile) {
   for (int64_t o = 0; o < tile.width; o += Vec::kLanes) {
@@ -74,10 +82,13 @@ void FinishAs(const FinishTile& tile) {
     for (int64_t r = 0; r < tile.rows; ++r) {
       Vec::Reg value = Vec::Load(tile.sums + r * tile.sums_stride + o);
       if (tile.bias != nullptr) value = Vec::Add(value, bias);
+      const int64_t offset = channel * jaxsparse::SizeOf(tile.out_type);
+      if (tile.residual != nullptr) {
+        const char* residual = static_cast<const char*>(tile.residual[r]) + offset;
+        value = Vec::Add(value, LoadElements(tile.out_type, residual, lanes));
+      }
       value = Activate<kActivation>(value);
-      StoreOut(tile.out_type,
-               static_cast<char*>(tile.pixels[r]) + channel * jaxsparse::SizeOf(tile.out_type),
-               value, lanes);
+      StoreOut(tile.out_type, static_cast<char*>(tile.pixels[r]) + offset, value, lanes);
     }
   }
 }

@@ -36,7 +36,8 @@ struct DkernelTile {
   int64_t stride;
 };
 
-// out[r][o] = activation(sums[r][o] + bias[o]) for `width` outputs of `rows` pixels.
+// out[r][o] = activation(sums[r][o] + bias[o] + residual[r][o]) for `width` outputs of `rows`
+// pixels.
 struct FinishTile {
   const float* sums;
   int64_t sums_stride;
@@ -46,6 +47,7 @@ struct FinishTile {
   int64_t out_offset;   // first channel written
   DType out_type;
   Activation activation;
+  const void* const* residual = nullptr;  // as `pixels`, of out_type; nullptr: none
 };
 
 using ConvTileFn = void (*)(const ConvTile&);

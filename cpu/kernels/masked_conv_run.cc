@@ -147,9 +147,12 @@ void MaskedConvJob::FinishBlock(const Pixel* pixels, int64_t count, int64_t out,
                                 int vectors, const float* sums) const {
   const ConvGeometry& g = args_.geometry;
   void* targets[kMaxTileRows];
+  const void* residual[kMaxTileRows];
   for (int64_t r = 0; r < count; ++r) {
     const int64_t pixel = (pixels[r].batch * g.out_h + pixels[r].y) * g.out_w + pixels[r].x;
-    targets[r] = static_cast<char*>(args_.out) + pixel * g.out_c * SizeOf(args_.out_type);
+    const int64_t offset = pixel * g.out_c * SizeOf(args_.out_type);
+    targets[r] = static_cast<char*>(args_.out) + offset;
+    if (args_.residual) residual[r] = static_cast<const char*>(args_.residual) + offset;
   }
   FinishTile tile;
   tile.sums = sums;
@@ -158,6 +161,7 @@ void MaskedConvJob::FinishBlock(const Pixel* pixels, int64_t count, int64_t out,
   tile.width = width;
   tile.bias = args_.bias;
   tile.pixels = targets;
+  tile.residual = args_.residual ? residual : nullptr;
   tile.out_offset = out;
   tile.out_type = args_.out_type;
   tile.activation = args_.activation;

@@ -22,6 +22,9 @@ struct DTypeTraits<__nv_bfloat16> {
     const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
     return *reinterpret_cast<const uint32_t*>(&v);
   }
+  static __device__ __forceinline__ float2 Unpack(uint32_t v) {
+    return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&v));
+  }
 };
 
 template <>
@@ -31,6 +34,9 @@ struct DTypeTraits<__half> {
   static __device__ __forceinline__ uint32_t Pack(float a, float b) {
     const __half2 v = __floats2half2_rn(a, b);
     return *reinterpret_cast<const uint32_t*>(&v);
+  }
+  static __device__ __forceinline__ float2 Unpack(uint32_t v) {
+    return __half22float2(*reinterpret_cast<const __half2*>(&v));
   }
 };
 

@@ -13,13 +13,17 @@ namespace jaxsparse::ptx {
       "+f"(d[i + 6]), "+f"(d[i + 7])
 #define JAXSPARSE_ACC32(i) \
   JAXSPARSE_ACC8(i), JAXSPARSE_ACC8(i + 8), JAXSPARSE_ACC8(i + 16), JAXSPARSE_ACC8(i + 24)
+#define JAXSPARSE_ACC_32 JAXSPARSE_ACC32(0)
 #define JAXSPARSE_ACC_64 JAXSPARSE_ACC32(0), JAXSPARSE_ACC32(32)
 #define JAXSPARSE_ACC_128 JAXSPARSE_ACC_64, JAXSPARSE_ACC32(64), JAXSPARSE_ACC32(96)
-#define JAXSPARSE_REGS_64                                                                 \
+#define JAXSPARSE_REGS_32                                                                 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
-  "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, " \
-  "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
-  "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+  "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define JAXSPARSE_REGS_64                                                                 \
+  JAXSPARSE_REGS_32                                                                       \
+  ", "                                                                                    \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
+  "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define JAXSPARSE_REGS_128                                                                \
   JAXSPARSE_REGS_64                                                                       \
   ", "                                                                                    \
@@ -43,14 +47,17 @@ namespace jaxsparse::ptx {
 template <typename T, int N, bool TransposeA, bool TransposeB>
 __device__ __forceinline__ void MmaShared(float (&d)[N / 2], uint64_t a, uint64_t b,
                                           int accumulate) {
-  static_assert(N == 128 || N == 256, "the table of instructions has N of 128 and 256");
+  static_assert(N == 64 || N == 128 || N == 256, "the table of instructions has these N");
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define JAXSPARSE_SHARED(SHAPE, KIND)                                                           \
   if constexpr (N == 256) {                                                                     \
     JAXSPARSE_MMA(128, "m64n256" SHAPE, KIND, 130, "%128, %129, p, 1, 1, %131, %132", "l"(a),   \
                   "l"(b), "r"(accumulate), "n"(TransposeA), "n"(TransposeB));                   \
-  } else {                                                                                      \
+  } else if constexpr (N == 128) {                                                              \
     JAXSPARSE_MMA(64, "m64n128" SHAPE, KIND, 66, "%64, %65, p, 1, 1, %67, %68", "l"(a), "l"(b), \
+                  "r"(accumulate), "n"(TransposeA), "n"(TransposeB));                           \
+  } else {                                                                                      \
+    JAXSPARSE_MMA(32, "m64n64" SHAPE, KIND, 34, "%32, %33, p, 1, 1, %35, %36", "l"(a), "l"(b),  \
                   "r"(accumulate), "n"(TransposeA), "n"(TransposeB));                           \
   }
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
@@ -94,8 +101,10 @@ __device__ __forceinline__ void MmaRegisters(float (&d)[N / 2], const uint32_t (
 #undef JAXSPARSE_MMA
 #undef JAXSPARSE_REGS_128
 #undef JAXSPARSE_REGS_64
+#undef JAXSPARSE_REGS_32
 #undef JAXSPARSE_ACC_128
 #undef JAXSPARSE_ACC_64
+#undef JAXSPARSE_ACC_32
 #undef JAXSPARSE_ACC32
 #undef JAXSPARSE_ACC8
 

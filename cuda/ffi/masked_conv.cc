@@ -58,10 +58,10 @@ cudaError_t Launch(const MaskedConvArgs& args, int64_t variant, cudaStream_t str
 ffi::Error MaskedConv(cudaStream_t stream, MaskedConvAttrs a, ffi::AnyBuffer x,
                       ffi::AnyBuffer kernel, ffi::AnyBuffer ids, ffi::AnyBuffer count,
                       ffi::AnyBuffer words, ffi::AnyBuffer x_words, ffi::AnyBuffer bias,
-                      ffi::AnyBuffer base, ffi::Result<ffi::AnyBuffer> out,
+                      ffi::AnyBuffer base, ffi::AnyBuffer residual, ffi::Result<ffi::AnyBuffer> out,
                       ffi::Result<ffi::AnyBuffer> scratch) {
-  const MaskedConvOperands operands = {x,    kernel, words,    x_words,      bias,
-                                       base, *out,   *scratch, a.activation, a.precision};
+  const MaskedConvOperands operands = {x,        kernel, words,    x_words,      bias,       base,
+                                       residual, *out,   *scratch, a.activation, a.precision};
   std::string wrong = CheckOperands(operands);
   if (!wrong.empty()) return Invalid(kOp, wrong);
   const auto k = kernel.dimensions();
@@ -117,6 +117,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseMaskedConvCuda, jaxsparse::MaskedConv,
                                   .Arg<ffi::AnyBuffer>()   // x_words
                                   .Arg<ffi::AnyBuffer>()   // bias
                                   .Arg<ffi::AnyBuffer>()   // base
+                                  .Arg<ffi::AnyBuffer>()   // residual
                                   .Ret<ffi::AnyBuffer>()   // out
                                   .Ret<ffi::AnyBuffer>(),  // scratch
                               {ffi::Traits::kCmdBufferCompatible});

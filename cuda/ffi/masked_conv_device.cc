@@ -38,11 +38,11 @@ int Byte(int64_t packed, int i) { return static_cast<int>(packed >> (8 * i) & 0x
 ffi::Error MaskedConvDevice(cudaStream_t stream, MaskedConvDeviceAttrs a, ffi::AnyBuffer x,
                             ffi::AnyBuffer kernel, ffi::AnyBuffer ids, ffi::AnyBuffer count,
                             ffi::AnyBuffer words, ffi::AnyBuffer x_words, ffi::AnyBuffer bias,
-                            ffi::AnyBuffer base, ffi::AnyBuffer choice, ffi::AnyBuffer costs,
-                            ffi::RemainingArgs more, ffi::Result<ffi::AnyBuffer> out,
-                            ffi::Result<ffi::AnyBuffer> scratch) {
-  const MaskedConvOperands operands = {x,    kernel, words,    x_words,      bias,
-                                       base, *out,   *scratch, a.activation, a.precision};
+                            ffi::AnyBuffer base, ffi::AnyBuffer residual, ffi::AnyBuffer choice,
+                            ffi::AnyBuffer costs, ffi::RemainingArgs more,
+                            ffi::Result<ffi::AnyBuffer> out, ffi::Result<ffi::AnyBuffer> scratch) {
+  const MaskedConvOperands operands = {x,        kernel, words,    x_words,      bias,       base,
+                                       residual, *out,   *scratch, a.activation, a.precision};
   std::string wrong = CheckOperands(operands);
   if (!wrong.empty()) return Invalid(kOp, wrong);
   const auto k = kernel.dimensions(), o = out->dimensions();
@@ -119,6 +119,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseMaskedConvDeviceCuda, jaxsparse::MaskedCo
                                   .Arg<ffi::AnyBuffer>()   // x_words
                                   .Arg<ffi::AnyBuffer>()   // bias
                                   .Arg<ffi::AnyBuffer>()   // base
+                                  .Arg<ffi::AnyBuffer>()   // residual
                                   .Arg<ffi::AnyBuffer>()   // choice
                                   .Arg<ffi::AnyBuffer>()   // costs
                                   .RemainingArgs()         // ids, count of every further list

@@ -1,6 +1,7 @@
 // Handler of jaxsparse_masked_conv_dkernel (docs/kernels/contract.md).
 #include "cuda/kernels/masked_conv_dkernel.h"
 #include "cuda/ffi/common.h"
+#include "cuda/kernels/masked_conv_dkernel_wgmma.h"
 
 namespace jaxsparse {
 
@@ -49,13 +50,20 @@ std::string CheckOperands(const ffi::AnyBuffer& x, const ffi::AnyBuffer& gy,
 // Why `variant` cannot run this problem, or nullptr when it can. No other family is tried in its
 // place.
 const char* VariantReason(const MaskedConvDkernelArgs& args, int64_t variant) {
-  if (variant != kDirect && variant != kTiles) return "variant must be 0 (direct) or 1 (tiles)";
-  const int64_t splits = variant == kDirect ? DkernelDirectSplits(args.geometry, args.tiles)
-                                            : DkernelTilesSplits(args.geometry, args.tiles);
-  if (args.scratch_bytes < DkernelScratchBytes(args.geometry, splits))
+  const char* reason = variant == kDirect  ? nullptr
+                       : variant == kTiles ? DkernelTilesReason(args)
+                                           : DkernelWgmmaReason(args, variant - kFirstDkernelRow);
+  if (reason != nullptr) return reason;
+  if (args.scratch_bytes < DkernelWorkspace(args.geometry, args.tiles, variant)) {
     return "scratch is too small";
-  if (!IsAligned(args.scratch)) return "scratch must be aligned to 16 bytes";
-  return variant == kDirect ? nullptr : DkernelTilesReason(args);
+  }
+  return IsAligned(args.scratch) ? nullptr : "scratch must be aligned to 16 bytes";
+}
+
+cudaError_t Launch(const MaskedConvDkernelArgs& args, int64_t variant, cudaStream_t stream) {
+  if (variant == kDirect) return LaunchDkernelDirect(args, stream);
+  if (variant == kTiles) return LaunchDkernelTiles(args, stream);
+  return LaunchDkernelWgmma(args, variant - kFirstDkernelRow, stream);
 }
 
 ffi::Error Dkernel(cudaStream_t stream, DkernelAttrs a, ffi::AnyBuffer x, ffi::AnyBuffer gy,
@@ -82,15 +90,15 @@ ffi::Error Dkernel(cudaStream_t stream, DkernelAttrs a, ffi::AnyBuffer x, ffi::A
   args.scratch = scratch->untyped_data();
   args.scratch_bytes = static_cast<int64_t>(scratch->size_bytes());
   if (const char* reason = VariantReason(args, a.variant)) return Invalid(kOp, reason);
-  return CudaStatus(kOp, a.variant == kDirect ? LaunchDkernelDirect(args, stream)
-                                              : LaunchDkernelTiles(args, stream));
+  return CudaStatus(kOp, Launch(args, a.variant, stream));
 }
 
 ffi::Error DkernelInit() {
   static OncePerDevice* once = new OncePerDevice;
   return CudaStatus(kOp, once->Run([](int) {
-    const cudaError_t status = PrepareDkernelDirect();
-    return status == cudaSuccess ? PrepareDkernelTiles() : status;
+    cudaError_t status = PrepareDkernelDirect();
+    if (status == cudaSuccess) status = PrepareDkernelTiles();
+    return status == cudaSuccess ? PrepareDkernelWgmma() : status;
   }));
 }
 

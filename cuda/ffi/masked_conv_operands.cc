@@ -35,11 +35,18 @@ std::string CheckOperands(const MaskedConvOperands& o) {
                                       o.base.element_count() != o.out.element_count())) {
     return "base must have the shape and dtype of the result";
   }
+  if (o.residual.element_count() != 0 && (o.residual.element_type() != o.out.element_type() ||
+                                          o.residual.element_count() != o.out.element_count() ||
+                                          o.residual.untyped_data() == o.out.untyped_data())) {
+    return "residual must be like the result, in a buffer of its own";
+  }
   if (o.activation < 0 || o.activation > 4) return "activation must be 0 to 4";
   if (o.precision < 0 || o.precision > 1) return "precision must be 0 or 1";
-  for (const void* data :
-       {o.x.untyped_data(), o.kernel.untyped_data(), o.bias.untyped_data(), o.out.untyped_data()}) {
-    if (!IsAligned(data)) return "x, kernel, bias and the result must be aligned to 16 bytes";
+  for (const void* data : {o.x.untyped_data(), o.kernel.untyped_data(), o.bias.untyped_data(),
+                           o.residual.untyped_data(), o.out.untyped_data()}) {
+    if (!IsAligned(data)) {
+      return "x, kernel, bias, residual and the result must be aligned to 16 bytes";
+    }
   }
   return "";
 }
@@ -53,6 +60,7 @@ void ReadOperands(const MaskedConvOperands& o, MaskedConvArgs* args) {
   args->kernel = o.kernel.untyped_data();
   args->x_words = static_cast<const uint32_t*>(Optional(o.x_words));
   args->bias = static_cast<const float*>(Optional(o.bias));
+  args->residual = Optional(o.residual);
   args->zero_fill = o.base.element_count() == 0;
   args->out = o.out.untyped_data();
   args->scratch = o.scratch.untyped_data();

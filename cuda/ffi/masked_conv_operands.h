@@ -9,7 +9,7 @@
 namespace jaxsparse {
 
 struct MaskedConvOperands {
-  const ffi::AnyBuffer &x, &kernel, &words, &x_words, &bias, &base, &out, &scratch;
+  const ffi::AnyBuffer &x, &kernel, &words, &x_words, &bias, &base, &residual, &out, &scratch;
   int64_t activation, precision;
 };
 

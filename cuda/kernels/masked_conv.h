@@ -45,6 +45,7 @@ struct MaskedConvArgs {
   void* out;                // [batch, out_h, out_w, out_c]
   void* scratch;
   int64_t scratch_bytes;
+  const void* residual;  // [batch, out_h, out_w, out_c] of out_type; nullptr: none
 };
 
 }  // namespace jaxsparse

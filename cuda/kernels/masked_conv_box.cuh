@@ -211,7 +211,7 @@ __device__ __forceinline__ void MultiplyBoxes(const BoxConv& conv, typename C::S
     } else {
       if (C::kStreamK && schedule.Unfinished(s)) {
         for (int i = 1; schedule.Shares(s, i); ++i) {
-          partial.Add(mma.acc, blockIdx.x + i);
+          partial.Add(mma.acc, blockIdx.x - i);
         }
       }
       StoreTile<C>(conv.p, mma, s.n_tile * C::kTileN, shared.pixels[at.stage]);

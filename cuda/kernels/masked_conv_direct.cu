@@ -79,6 +79,7 @@ cudaError_t LaunchMaskedConvDirect(const MaskedConvArgs& args, cudaStream_t stre
   p.x = args.x;
   p.kernel = args.kernel;
   p.bias = args.bias;
+  p.residual = args.residual;
   p.out = args.out;
   p.in_c = g.in_c;
   p.out_c = g.out_c;

@@ -26,6 +26,7 @@ struct DirectParams {
   const void* x;
   const void* kernel;
   const float* bias;
+  const void* residual;
   void* out;
   int64_t in_c, out_c;
   int group_in, group_out;  // channels of one group
@@ -97,8 +98,12 @@ struct DirectWork {
     for (int i = 0; i < kPixels; ++i) {
       if (!active[i]) continue;
 #pragma unroll
-      for (int n = 0; n < N; ++n) acc[i][n] = Activate(p.activation, acc[i][n] + bias[n]);
-      StoreResult<N, T>(p.out, p.out_f32, p.pixels.Flat(pixel[i]) * p.out_c + channel, acc[i]);
+      for (int n = 0; n < N; ++n) acc[i][n] += bias[n];
+      const int64_t at = p.pixels.Flat(pixel[i]) * p.out_c + channel;
+      if (p.residual) AddElements<N, T>(p.residual, p.out_f32, at, acc[i]);
+#pragma unroll
+      for (int n = 0; n < N; ++n) acc[i][n] = Activate(p.activation, acc[i][n]);
+      StoreResult<N, T>(p.out, p.out_f32, at, acc[i]);
     }
   }
 };

@@ -2,7 +2,7 @@
 // Deterministic: pixels are split into ranges, each range sums into its own partial result, and the
 // partials are added in order.
 //
-// Families (attribute `variant`) and what each takes:
+// Families (attribute `variant`) and what each takes; from 2 on masked_conv_dkernel_wgmma.h:
 //   0 direct  everything: any dtype of x, gy of that dtype or float32, any channel counts and
 //   groups. 1 tiles   groups == 1; gy has the dtype of x; channels in and out are multiples of 16
 //   bytes of elements

@@ -87,6 +87,27 @@ __device__ __forceinline__ void StoreResult(void* out, bool out_f32, int64_t off
   }
 }
 
+// Adds N elements from `offset` on of a tensor of T, or of float32.
+template <int N, class T>
+__device__ __forceinline__ void AddElements(const void* tensor, bool f32, int64_t offset,
+                                            float (&values)[N]) {
+  constexpr int kPart = N * sizeof(float) > 16 ? 4 : N;
+  float read[N];
+  if (f32) {
+#pragma unroll
+    for (int i = 0; i < N; i += kPart) {
+      float part[kPart];
+      LoadFloats(static_cast<const float*>(tensor) + offset + i, part);
+#pragma unroll
+      for (int j = 0; j < kPart; ++j) read[i + j] = part[j];
+    }
+  } else {
+    LoadFloats(static_cast<const T*>(tensor) + offset, read);
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) values[i] += read[i];
+}
+
 __device__ __forceinline__ float Activate(Activation kind, float v) {
   switch (kind) {
     case Activation::kNone:

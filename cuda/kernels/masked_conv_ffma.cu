@@ -45,6 +45,7 @@ cudaError_t LaunchMaskedConvFfma(const MaskedConvArgs& args, cudaStream_t stream
   p.x = static_cast<const float*>(args.x);
   p.kernel = static_cast<const float*>(args.kernel);
   p.bias = args.bias;
+  p.residual = static_cast<const float*>(args.residual);
   p.out = static_cast<float*>(args.out);
   p.in_c = static_cast<int>(std::max<int64_t>(g.in_c, 4));  // at depth 0 nothing is loaded
   p.out_c = static_cast<int>(g.out_c);

@@ -22,6 +22,7 @@ struct FfmaParams {
   const float* x;
   const float* kernel;
   const float* bias;
+  const float* residual;
   float* out;
   int in_c, out_c, depth;  // depth = taps * in_c
   int column_tiles;
@@ -176,7 +177,10 @@ class FfmaMma {
         if (pixel < 0) continue;
         float v[4];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) v[j] = Activate(p.activation, sums[i][half * 4 + j] + bias[j]);
+        for (int j = 0; j < 4; ++j) v[j] = sums[i][half * 4 + j] + bias[j];
+        if (p.residual) AddElements<4, float>(p.residual, true, pixel * p.out_c + n, v);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) v[j] = Activate(p.activation, v[j]);
         StoreRounded(p.out + pixel * p.out_c + n, v);
       }
     }

@@ -70,7 +70,8 @@ const char* ConvProblemReason(const MaskedConvArgs& a) {
   if (a.out_type != a.in_type && a.out_type != DType::kF32) {
     return "the result is neither of the input's type nor float32";
   }
-  if (!Aligned16(a.x) || !Aligned16(a.kernel) || !Aligned16(a.out) || !Aligned16(a.bias)) {
+  if (!Aligned16(a.x) || !Aligned16(a.kernel) || !Aligned16(a.out) || !Aligned16(a.bias) ||
+      !Aligned16(a.residual)) {
     return "an operand is not aligned to 16 bytes";
   }
   return ShapeReason(a);
@@ -114,6 +115,7 @@ ConvParams MakeConvParams(const MaskedConvArgs& a) {
   p.x_words = a.x_words;
   p.x = a.x;
   p.bias = a.bias;
+  p.residual = a.residual;
   p.out = a.out;
   const float kInfinity = std::numeric_limits<float>::infinity();
   const bool clamped = a.activation == Activation::kRelu || a.activation == Activation::kRelu6;

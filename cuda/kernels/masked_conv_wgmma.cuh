@@ -180,7 +180,7 @@ __device__ __forceinline__ void Consume(const ConvParams& p, typename C::Shared&
     } else {
       if (C::kStreamK && schedule.Unfinished(s)) {
         for (int i = 1; schedule.Shares(s, i); ++i) {
-          partial.Add(mma.acc, blockIdx.x + i * C::Schedule::kCtas);
+          partial.Add(mma.acc, blockIdx.x - i * C::Schedule::kCtas);
         }
       }
       StoreTile<C>(p, mma, column, shared.pixels[slot]);

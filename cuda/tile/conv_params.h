@@ -40,6 +40,7 @@ struct ConvParams {
   // activation(v) = gated ? v * sigmoid(v * (gate_a + gate_b * v * v)) : min(max(v, low), high)
   bool gated;
   float gate_a, gate_b, low, high;
+  const void* residual;  // like `out`, added before the activation; nullptr: none
 };
 
 }  // namespace jaxsparse

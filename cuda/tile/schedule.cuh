@@ -5,7 +5,10 @@
 // Whole tiles go out in waves, one a worker. With StreamK the last full wave and the rest after it
 // are cut into equal runs of K steps instead, so that no worker idles in a wave that is nearly
 // empty: a run that starts inside a tile leaves its sum to the worker that has the tile's first
-// step.
+// step. Runs go to the workers from the last one down, so that a worker waits for workers of lower
+// block indices only, and those leave their sums before they wait for anybody. Multiprocessors take
+// blocks in the order of their indices: whom a block waits for has started, and leaves its sum
+// without waiting. So no number of resident blocks is too small, whatever else the device runs.
 #pragma once
 
 #include "cuda/tile/conv_params.h"
@@ -39,8 +42,8 @@ class TileSchedule {
       if (total % workers_ != 0) whole_ = max(total / workers_ - 1, 0) * workers_;
       streamed_ = total - whole_;
       sharers_ = min(workers_, streamed_ * max(1, min(kMostParts, k_steps_ / kLeastSteps)));
-      position_ = Bound(worker_);
-      stop_ = Bound(worker_ + 1);
+      position_ = Bound(run());
+      stop_ = Bound(run() + 1);
     }
   }
 
@@ -71,9 +74,9 @@ class TileSchedule {
     return tiles * k_steps_ / SplitK + stop_ - position_;
   }
 
-  // Whether the `i`-th worker after this one holds a part of the streamed tile of `s`.
+  // Whether the `i`-th worker before this one holds a part of the streamed tile of `s`.
   __device__ bool Shares(const Segment& s, int i) const {
-    return worker_ + i < sharers_ && Bound(worker_ + i) < s.limit;
+    return run() + i < sharers_ && Bound(run() + i) < s.limit;
   }
   __device__ bool Unfinished(const Segment& s) const { return s.end < k_steps_; }
 
@@ -86,10 +89,12 @@ class TileSchedule {
   __device__ Segment Locate(int t, int begin, int end) const {
     return {t / n_tiles_ * Cluster + (SplitK == 1 ? rank_ : 0), t % n_tiles_, begin, end, 0};
   }
-  __device__ int Bound(int worker) const {
+  // The number of this worker's run of streamed steps, and where run `run` begins.
+  __device__ int run() const { return workers_ - 1 - worker_; }
+  __device__ int Bound(int run) const {
     if (sharers_ == 0) return 0;
     const int64_t steps = static_cast<int64_t>(streamed_) * k_steps_;
-    return static_cast<int>(steps * min(worker, sharers_) / sharers_);
+    return static_cast<int>(steps * min(run, sharers_) / sharers_);
   }
 
   int n_tiles_, k_steps_, rank_, worker_, workers_, tile_;

@@ -52,16 +52,16 @@ def check_tokens(inputs: Any, token_mask: Any, base: Any) -> None:
         check_array("base", base, "")
 
 
-def check_base(value: Any, shape: tuple[int, ...], dtype: Any) -> None:
-    """`base` is an array like the result.
+def check_like_result(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    """`base` or `residual` is an array like the result.
 
     Raises:
         TypeError, ValueError: naming the argument.
     """
-    check_array("base", value, "")
+    check_array(name, value, "")
     if tuple(value.shape) != shape or value.dtype != dtype:
         result = f"{np.dtype(dtype)}{[*shape]}"
-        raise ValueError(f"base is {value.dtype}{list(value.shape)}; the result is {result}")
+        raise ValueError(f"{name} is {value.dtype}{list(value.shape)}; the result is {result}")
 
 
 def check_dtypes(**given: Any) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxsparse.ffi import Implementation
 from jaxsparse.index import TileIndex
-from jaxsparse.nn.checks import check_array, check_base, check_mask
+from jaxsparse.nn.checks import check_array, check_like_result, check_mask
 from jaxsparse.ops import masked_conv
 from jaxsparse.ops.checks import check_activation, check_float
 from jaxsparse.ops.geometry import Geometry, pair, resolve_padding
@@ -77,8 +77,15 @@ def check_inputs(inputs: Any, groups: int) -> None:
         )
 
 
-def finish_dense(y: jax.Array, activation: str | None) -> jax.Array:
-    """The activation after flax's own dense convolution, in the dtype of its result."""
+def finish_dense(y: jax.Array, activation: str | None, residual: jax.Array | None) -> jax.Array:
+    """The residual and the activation after flax's own dense convolution, in its result's dtype.
+
+    Raises:
+        TypeError, ValueError: for a residual that is not like the result.
+    """
+    if residual is not None:
+        check_like_result("residual", residual, y.shape, y.dtype)
+        y = y + residual
     return y if activation is None else ACTIVATIONS[activation](y)
 
 
@@ -88,6 +95,7 @@ def run(
     bias: Float[Array, "O"] | None,
     spatial_mask: Bool[Array, "*batch Ho Wo"] | TileIndex,
     base: Float[Array, "*batch Ho Wo O"] | None,
+    residual: Float[Array, "*batch Ho Wo O"] | None,
     *,
     strides: Any,
     padding: Any,
@@ -125,10 +133,12 @@ def run(
             f"spatial_mask is a TileIndex of a mask {spatial_mask.shape}; the result has "
             f"{(many, *out)}"
         )
-    if base is not None:
-        shape = (*batch, *out, kernel.shape[3])
-        check_base(base, shape, np.dtype(preferred_element_type or x.dtype))
-        base = jnp.asarray(base).reshape(many, *shape[-3:])
+    flat: dict[str, Any] = {}
+    for name, given in (("base", base), ("residual", residual)):
+        if given is not None:
+            shape = (*batch, *out, kernel.shape[3])
+            check_like_result(name, given, shape, np.dtype(preferred_element_type or x.dtype))
+            flat[name] = jnp.asarray(given).reshape(many, *shape[-3:])
     y = masked_conv(
         x.reshape(many, *x.shape[-3:]),
         kernel,
@@ -139,7 +149,7 @@ def run(
         groups=groups,
         bias=bias,
         activation=activation,
-        base=base,
+        **flat,
         precision=precision,
         preferred_element_type=preferred_element_type,
         implementation=implementation,

@@ -56,8 +56,9 @@ class MaskedConv(linen.Conv):
         spatial_mask: Bool[Array, "*batch Ho Wo"] | TileIndex | None = None,
         *,
         base: Float[Array, "*batch Ho Wo features"] | None = None,
+        residual: Float[Array, "*batch Ho Wo features"] | None = None,
     ) -> Float[Array, "*batch Ho Wo features"]:
-        """`where(spatial_mask, activation(conv(inputs) + bias), base)`.
+        """`where(spatial_mask, activation(conv(inputs) + bias + residual), base)`.
 
         Args:
             inputs: float32, bfloat16 or float16 [*batch, H, W, C]; promoted with the parameters
@@ -67,6 +68,7 @@ class MaskedConv(linen.Conv):
                 exactly like flax.
             base: what the other pixels are, in the result's dtype; None means zeros. Not read when
                 `spatial_mask` is None.
+            residual: added before the activation, in the result's shape and dtype.
 
         Returns:
             [*batch, Ho, Wo, features] in the promoted dtype.
@@ -76,7 +78,7 @@ class MaskedConv(linen.Conv):
         """
         conv.check_inputs(inputs, self.feature_group_count)
         if spatial_mask is None:
-            return conv.finish_dense(super().__call__(inputs), self.activation)
+            return conv.finish_dense(super().__call__(inputs), self.activation, residual)
         shape = (*self.kernel_size, inputs.shape[-1] // self.feature_group_count, self.features)  # pyright: ignore
         kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
         if self.mask is not None:
@@ -87,7 +89,7 @@ class MaskedConv(linen.Conv):
         if self.use_bias:
             bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype)
         x, kernel, bias = self.promote_dtype(jnp.asarray(inputs), kernel, bias, dtype=self.dtype)
-        return self._masked(x, kernel, bias, spatial_mask, base)
+        return self._masked(x, kernel, bias, spatial_mask, base, residual)
 
     def _masked(
         self,
@@ -96,6 +98,7 @@ class MaskedConv(linen.Conv):
         bias: jax.Array | None,
         spatial_mask: jax.Array | TileIndex,
         base: jax.Array | None,
+        residual: jax.Array | None,
     ) -> jax.Array:
         assert x is not None
         assert kernel is not None
@@ -105,6 +108,7 @@ class MaskedConv(linen.Conv):
             bias,
             spatial_mask,
             base,
+            residual,
             strides=self.strides,
             padding=self.padding,
             kernel_dilation=self.kernel_dilation,

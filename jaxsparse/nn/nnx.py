@@ -80,8 +80,9 @@ class MaskedConv(nnx.Conv):
         spatial_mask: Bool[Array, "*batch Ho Wo"] | TileIndex | None = None,
         *,
         base: Float[Array, "*batch Ho Wo O"] | None = None,
+        residual: Float[Array, "*batch Ho Wo O"] | None = None,
     ) -> Float[Array, "*batch Ho Wo O"]:
-        """`where(spatial_mask, activation(conv(inputs) + bias), base)`.
+        """`where(spatial_mask, activation(conv(inputs) + bias + residual), base)`.
 
         Args:
             inputs: float32, bfloat16 or float16 [*batch, H, W, C]; promoted with the parameters
@@ -91,6 +92,7 @@ class MaskedConv(nnx.Conv):
                 exactly like flax.
             base: what the other pixels are, in the result's dtype; None means zeros. Not read when
                 `spatial_mask` is None.
+            residual: added before the activation, in the result's shape and dtype.
 
         Returns:
             [*batch, Ho, Wo, out_features] in the promoted dtype, or in preferred_element_type.
@@ -100,7 +102,7 @@ class MaskedConv(nnx.Conv):
         """
         conv.check_inputs(inputs, self.feature_group_count)
         if spatial_mask is None:
-            return conv.finish_dense(super().__call__(inputs), self.activation)
+            return conv.finish_dense(super().__call__(inputs), self.activation, residual)
         kernel = self.kernel[...]
         if self.mask is not None:
             if self.mask.shape != self.kernel_shape:
@@ -116,6 +118,7 @@ class MaskedConv(nnx.Conv):
             bias,
             spatial_mask,
             base,
+            residual,
             strides=self.strides,
             padding=self.padding,
             kernel_dilation=self.kernel_dilation,

@@ -118,6 +118,7 @@ def conv_known(
     base: jax.Array | None,
     index: TileIndex,
     recorder: Recorder,
+    residual: jax.Array | None = None,
 ) -> jax.Array:
     """`conv` of an input whose recorder is known; its values under a decided pixel are not read."""
     zero = (recorder.codes == ZERO).all(-1)
@@ -136,6 +137,9 @@ def conv_known(
     sums = sums + conv(single, bound, whole, None, None, index, None)
     if bias is not None:
         sums = sums + bias
+    if residual is not None:
+        added = jnp.where(cover[..., None], residual, jnp.zeros_like(residual))
+        sums = sums + added.astype(jnp.float32)
     if p.activation is not None:
         sums = ACTIVATIONS[p.activation](sums)
     y = sums.astype(p.out_dtype)

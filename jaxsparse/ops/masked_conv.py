@@ -47,6 +47,7 @@ def masked_conv(
     bias: Float[Array, "O"] | None = None,
     activation: str | None = None,
     base: Float[Array, "B Ho Wo O"] | None = None,
+    residual: Float[Array, "B Ho Wo O"] | None = None,
     precision: jax.lax.PrecisionLike = None,
     preferred_element_type: Any = None,
     record: bool | int = False,
@@ -55,10 +56,10 @@ def masked_conv(
 ) -> Any:
     """Convolution at the active pixels of the output only.
 
-    `where(mask, activation(conv(x, kernel) + bias), base)`, with `base=None` meaning zeros.
-    Exact: a pixel outside the mask is `base`, also inside an active tile, and what lies outside the
-    reach of the mask is never read (it may hold NaN). Differentiable in x, kernel, bias and base;
-    the gradients touch active tiles only.
+    `where(mask, activation(conv(x, kernel) + bias + residual), base)`, with `base=None` meaning
+    zeros. Exact: a pixel outside the mask is `base`, also inside an active tile, and what lies
+    outside the reach of the mask is never read (it may hold NaN). Differentiable in x, kernel,
+    bias, base and residual; the gradients touch active tiles only.
     Dense tiles inside a sparse image, with phantom reads and writes at their edges: DynaSpa 3.1.
 
     Args:
@@ -74,6 +75,8 @@ def masked_conv(
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), applied before rounding.
         base: what the result starts as, in the result's dtype; None means zeros. Its buffer becomes
             the result's where it may be donated, and then inactive pixels cost nothing.
+        residual: added before the activation, in float32: the other side of a skip connection. Of
+            the result's shape and dtype; read at active pixels only, never written.
         precision: as in jax.lax; "highest" multiplies float32 in float32, the default takes TF32 on
             a GPU.
         preferred_element_type: the result's dtype: x's dtype (default) or float32.
@@ -117,12 +120,8 @@ def masked_conv(
         bias = as_array("bias", bias)
         check_float("bias", bias)
         bias = bias.astype(jnp.float32)
-    if base is not None:
-        check_rank("base", base, 4)
-        base = as_array("base", base)
-        if base.shape != (*shape, kernel.shape[3]) or base.dtype != out_dtype:
-            result = f"{out_dtype}{[*shape, kernel.shape[3]]}"
-            raise ValueError(f"base is {base.dtype}{list(base.shape)}; the result is {result}")
+    base = _like_result("base", base, (*shape, kernel.shape[3]), out_dtype)
+    residual = _like_result("residual", residual, (*shape, kernel.shape[3]), out_dtype)
     check_offsets("x", x.shape)
     check_offsets("the result", (*shape, kernel.shape[3]))
     plan("masked_conv", implementation, NAMES)
@@ -133,33 +132,56 @@ def masked_conv(
         out_dtype.name,
         implementation_key(implementation),
     )
-    index = _index(params, x, kernel, active, shape)
+    index = _index(params, x, kernel, active, shape, base is None)
     check_overflow("masked_conv", index)
     explain_call(
         "masked_conv",
         f"{x.dtype.name}{list(x.shape)} * {list(kernel.shape)} -> {list(shape)}",
         plan("masked_conv", implementation, NAMES),
-        lambda name: describe(params, name, x, kernel, index),
+        lambda name: describe(params, name, x, kernel, index, fills=base is None),
         index,
     )
     segment = check_record(record, activation, kernel.shape[3])
     if recorder is not None:
         check_recorder(recorder, x.shape)
-    out = _run(params, *lift(x, kernel, bias, base, index, recorder))
+    out = _run(params, *lift(x, kernel, bias, base, residual, index, recorder))
     return (out, record_channels(out, segment, params.implementation)) if segment else out
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _run(
-    params: ConvParams, x: Any, kernel: Any, bias: Any, base: Any, index: TileIndex, recorder: Any
+    params: ConvParams,
+    x: Any,
+    kernel: Any,
+    bias: Any,
+    base: Any,
+    residual: Any,
+    index: TileIndex,
+    recorder: Any,
 ) -> Any:
     if recorder is not None:
-        return conv_known(params, x, kernel, bias, base, index, recorder)
-    return conv(params, x, kernel, bias, base, index, None)
+        return conv_known(params, x, kernel, bias, base, index, recorder, residual)
+    return conv(params, x, kernel, bias, base, index, None, residual)
+
+
+def _like_result(name: str, given: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    """`given` as an array of the result's shape [B, Ho, Wo, O] and dtype; None stays.
+
+    Raises:
+        TypeError, ValueError: naming the argument.
+    """
+    if given is None:
+        return None
+    check_rank(name, given, 4)
+    array = as_array(name, given)
+    if array.shape != shape or array.dtype != dtype:
+        result = f"{dtype}{list(shape)}"
+        raise ValueError(f"{name} is {array.dtype}{list(array.shape)}; the result is {result}")
+    return array
 
 
 def _index(
-    params: ConvParams, x: Any, kernel: Any, active: Any, shape: tuple[int, ...]
+    params: ConvParams, x: Any, kernel: Any, active: Any, shape: tuple[int, ...], fills: bool
 ) -> TileIndex:
     """`active` as an index of a result with the spatial shape (B, Ho, Wo)."""
     if isinstance(active, TileIndex):
@@ -174,4 +196,4 @@ def _index(
         raise TypeError(f"active has dtype {active.dtype}; it takes a bool mask or a TileIndex")
     if active.shape != shape:
         raise ValueError(f"active has shape {active.shape}; the result's mask has {shape}")
-    return index_of_mask(params, x, kernel, jnp.asarray(active))
+    return index_of_mask(params, x, kernel, jnp.asarray(active), fills=fills)

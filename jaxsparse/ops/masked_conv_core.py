@@ -13,12 +13,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxsparse.bits import pack_mask, unpack_mask
+from jaxsparse.bits import unpack_mask
 from jaxsparse.index import TileIndex
-from jaxsparse.index.types import index_of_words
+from jaxsparse.index.tile_index import build_index
 from jaxsparse.mask.reach import reach
 from jaxsparse.ops import masked_conv_run
 from jaxsparse.ops.geometry import Geometry
+from jaxsparse.ops.masked_conv_dkernel import explain as explain_dkernel
 from jaxsparse.ops.masked_conv_run import ConvParams
 from jaxsparse.reference.activations import ACTIVATIONS
 
@@ -34,37 +35,43 @@ def conv(
     base: jax.Array | None,
     index: TileIndex,
     x_words: jax.Array | None,
+    residual: jax.Array | None = None,
 ) -> jax.Array:
     """Forward, with an optional mask on the input's pixels."""
-    return masked_conv_run.forward(p)(x, kernel, bias, base, index, x_words)
+    return masked_conv_run.forward(p)(x, kernel, bias, base, index, x_words, residual)
 
 
-def _conv_fwd(p: ConvParams, x, kernel, bias, base, index, x_words):
+def _conv_fwd(p: ConvParams, x, kernel, bias, base, index, x_words, residual=None):
+    arrays = x, kernel, bias, base, index, x_words
     if p.activation in (None, "relu", "relu6"):
-        out = conv(p, x, kernel, bias, base, index, x_words)
-        return out, (x, kernel, bias, base, index, x_words, None if p.activation is None else out)
+        out = conv(p, *arrays, residual)
+        return out, (*arrays, residual, None if p.activation is None else out)
     # Pre-activations are kept in float32, so that the result is rounded once, as in the fused
     # epilogue.
     linear = dataclasses.replace(p, activation=None, out_dtype="float32")
-    pre: Any = conv(linear, x, kernel, bias, None, index, x_words)
+    added = None if residual is None else residual.astype(jnp.float32)
+    pre: Any = conv(linear, x, kernel, bias, None, index, x_words, added)
     y = ACTIVATIONS[p.activation](pre).astype(p.out_dtype)
     out = jnp.where(index.cover()[..., None], y, jnp.zeros_like(y) if base is None else base)
-    return out, (x, kernel, bias, base, index, x_words, pre)
+    return out, (*arrays, residual, pre)
 
 
 def _conv_bwd(p: ConvParams, saved: Any, g: jax.Array):
-    x, kernel, bias, base, index, x_words, y = saved
+    x, kernel, bias, base, index, x_words, residual, y = saved
     mask = index.cover()[..., None]
     dbase = None if base is None else jnp.where(mask, jnp.zeros_like(g), g)
     g = _activation_grad(p.activation, y, g)
-    dbias = None
+    dbias = dresidual = None
     if bias is not None:
         dbias = jnp.where(mask, g, jnp.zeros_like(g)).astype(jnp.float32).sum((0, 1, 2))
+    if residual is not None:
+        dresidual = jnp.where(mask, g, jnp.zeros_like(g)).astype(residual.dtype)
     g = g.astype(x.dtype)
+    explain_dkernel(p, x, g, kernel.shape, index)
     linear = dataclasses.replace(p, activation=None, out_dtype=x.dtype.name)
     dx = _input_grad(linear, g, kernel, index, x.shape, x_words)
     dk: Any = dkernel(linear, kernel.shape[:2], _masked(x, x_words), g, index)
-    return dx, dk.astype(kernel.dtype), dbias, dbase, None, None
+    return dx, dk.astype(kernel.dtype), dbias, dbase, None, None, dresidual
 
 
 conv.defvjp(_conv_fwd, _conv_bwd)
@@ -112,11 +119,11 @@ def _input_grad(
     touched = touched_pixels(geo, cover, (kh, kw), x_shape[1:3])
     if x_words is not None:
         touched &= unpack_mask(x_words, x_shape[2])
-    target = index_of_words(pack_mask(touched), x_shape[2], (1, 1), ordered=p.deterministic)
+    target = build_index(touched, (1, 1), ordered=p.deterministic)
     back = dataclasses.replace(
         p, geometry=geo.transposed(x_shape[1:3], (kh, kw), g.shape[1:3]), out_dtype=g.dtype.name
     )
-    return conv(back, g, flipped, None, None, target, pack_mask(cover))
+    return conv(back, g, flipped, None, None, target, masked_conv_run.cover_words(index))
 
 
 def touched_pixels(

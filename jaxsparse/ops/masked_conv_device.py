@@ -15,6 +15,7 @@ from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
 from jaxsparse.index.chosen import ChosenIndex
 from jaxsparse.ops import masked_conv_native
+from jaxsparse.ops.masked_conv_cost import Work, candidate, dense
 from jaxsparse.ops.masked_conv_native import ACTIVATIONS, DTYPES, attributes, reason_against, sizes
 from jaxsparse.select.costs import (
     EVERY,
@@ -23,42 +24,56 @@ from jaxsparse.select.costs import (
     line,
     mean_cost,
     rows_of,
-    staircase,
     typical,
 )
 from jaxsparse.select.portfolio import greedy
 from jaxsparse.select.select import Problem, table_in_force
-from jaxsparse.select.table import Rate
+from jaxsparse.select.table import DENSE, Rate
 from jaxsparse.select.variants import Variant, table
 
 #: The most candidates of one call (docs/kernels/contract.md).
 MOST = 8
 #: Microseconds of the launch that clears the flags of candidates that stream K.
 CLEARING = 1.0
+#: A candidate that lowers the mean share of the best by less than this is left out.
+LEAST_GAIN = 0.001
+#: No call takes less, whatever a line through measurements says.
+LEAST_US = 0.01
 _EVERY_BYTE = 255
 
 
 def costs(
-    p: Any, platform: str, problem: Problem, x: Any, kernel: Any, index: TileIndex, x_words: Any
+    p: Any,
+    platform: str,
+    problem: Problem,
+    x: Any,
+    kernel: Any,
+    index: TileIndex,
+    x_words: Any,
+    *,
+    fills: bool,
 ) -> dict[str, Candidate]:
-    """Name -> candidate of every variant that takes this problem and was measured; those that can
-    visit every tile without a list come twice.
+    """Name -> candidate of every variant that takes this problem and was measured, dense among
+    them; those that can visit every tile without a list come twice. `fills`: without a `base`.
     """
-    rates = table_in_force(platform).rates_of(problem.op, problem.dtype)
+    work = work_of(p, x, kernel, index)._replace(fills=fills)
+    rates = table_in_force(platform).rates_of(problem.op, problem.dtype, work.shape)
     found: dict[str, Candidate] = {}
     listless = index.align == "grid" and not index.may_overflow
     for name, row in table(problem.op, platform).items():
-        if name not in rates or _half_empty(row, kernel.shape[3]):
+        if name not in rates or half_empty(row, kernel.shape[3]):
             continue
         for place, like in enumerate(lists_of(index)):
             if reason_against(p, platform, name, x, kernel, like, x_words) is None:
-                found[name] = _cost(platform, row, rates[name], x, kernel, like, place)
+                found[name] = _cost(platform, row, rates[name], work, like, place)
                 break
         tile = (8, 8) if row.fields.get("box") else (1, 1)
         blocks = dataclasses.replace(index, tile=tile)
         if listless and reason_against(p, platform, name, x, kernel, blocks, x_words) is None:
-            every = _cost(platform, row, rates[name], x, kernel, blocks, None)
+            every = _cost(platform, row, rates[name], work, blocks, None)
             found[every.name] = every
+    if DENSE in rates and platform == "cuda":
+        found[DENSE] = dense(rates[DENSE], work)
     return found
 
 
@@ -67,34 +82,30 @@ def lists_of(index: TileIndex) -> tuple[TileIndex, ...]:
     return (index, *index.others) if isinstance(index, ChosenIndex) else (index,)
 
 
-def _half_empty(row: Variant, outputs: int) -> bool:
+def half_empty(row: Variant, outputs: int) -> bool:
     """Whether half of the columns of a tile, or more, would be past the last output channel."""
     columns = row.fields.get("tile_n", 0)
     return columns > 64 and 2 * outputs <= columns
 
 
+def work_of(p: Any, x: Any, kernel: Any, index: TileIndex) -> Work:
+    """What the cost of a call depends on besides its mask."""
+    kh, kw, per_group, outputs = kernel.shape
+    stride = p.geometry.strides[0] * p.geometry.strides[1]
+    return Work(kh * kw, per_group, outputs, x.dtype.itemsize, math.prod(index.shape), stride)
+
+
 def _cost(
-    platform: str,
-    row: Variant,
-    rate: Rate,
-    x: Any,
-    kernel: Any,
-    index: TileIndex,
-    place: int | None,
+    platform: str, row: Variant, rate: Rate, work: Work, index: TileIndex, place: int | None
 ) -> Candidate:
     """The candidate over list `place`, which is `index`; over every tile of it where None."""
-    kh, kw, per_group, outputs = kernel.shape
     area, tiles = math.prod(index.tile), index.n_tiles if place is None else None
-    where: Any = {"number": row.number, "tiles": tiles, "place": place or 0}
     if platform == "cpu":
-        work = kh * kw * per_group * outputs / 1e6
-        return line(rate, work, work * area, **where)
-    split = row.fields["split_k"]
-    steps = -(-kh * kw * per_group * x.dtype.itemsize // 128)
-    columns = max(-(-outputs // row.fields["tile_n"]), 1)
-    rows = table_in_force(platform).processors * row.fields["tile_m"] / (columns * split)
-    wave = rate.step * -(-steps // split) + rate.tail
-    return staircase(rate, wave, rows / area, streams=bool(row.fields["stream_k"]), **where)
+        where: Any = {"number": row.number, "tiles": tiles, "place": place or 0}
+        macs = work.taps * work.channels * work.outputs / 1e6
+        return line(rate, macs, macs * area, **where)
+    processors = table_in_force(platform).processors
+    return candidate(row, rate, work, area, processors, place=place or 0, tiles=tiles)
 
 
 def portfolio(
@@ -104,7 +115,8 @@ def portfolio(
     dense one, which needs no list, is among them where the index cannot overflow.
     """
     rows = table("masked_conv", platform)
-    stand = [c for c in found.values() if platform == "cpu" or _stands_alone(rows[c.variant])]
+    held = [c for c in found.values() if c.variant in rows]
+    stand = [c for c in held if platform == "cpu" or stands_alone(rows[c.variant])]
     whole = [c for c in stand if not rows[c.variant].fields.get("stream_k")]
     sets = [_few(index, stand), _few(index, whole)]
     tiles = [like.n_tiles for like in lists_of(index)]
@@ -117,14 +129,17 @@ def _few(index: TileIndex, stand: list[Candidate]) -> tuple[Candidate, ...]:
         return ()
     masks = typical([like.n_tiles for like in lists_of(index)])
     cost = np.array([[c.at(*counts) for c in stand] for counts in masks])
-    chosen = [stand[i] for i in greedy(cost, MOST - 1, least_gain=0.005)]
+    # Shares of the best of each mask: a sparse one counts as much as a full one.
+    cost = np.maximum(cost, LEAST_US)
+    cost /= cost.min(1, keepdims=True)
+    chosen = [stand[i] for i in greedy(cost, MOST - 1, least_gain=LEAST_GAIN)]
     dense = [c for c in stand if c.list == EVERY]
     if dense and not any(c.list == EVERY for c in chosen):
         chosen.append(cheapest(dense))
     return tuple(chosen)
 
 
-def _stands_alone(row: Variant) -> bool:
+def stands_alone(row: Variant) -> bool:
     """Whether the kernel that chooses holds this variant: one CTA wide."""
     return row.fields["cluster"] * row.fields["split_k"] == 1
 
@@ -139,6 +154,7 @@ def forward(
     base: jax.Array | None,
     index: TileIndex,
     x_words: jax.Array | None,
+    residual: jax.Array | None = None,
 ) -> jax.Array:
     """One forward call of whichever candidate is cheapest for the count; `base` becomes the
     result.
@@ -168,6 +184,7 @@ def forward(
         jnp.zeros(0, jnp.uint32) if x_words is None else x_words,
         jnp.zeros(0, jnp.float32) if bias is None else bias,
         jnp.zeros(0, p.out_dtype) if base is None else base,
+        jnp.zeros(0, p.out_dtype) if residual is None else residual,
         choice_of(index, candidates),
         jnp.asarray(rows_of(candidates)),
         *(array for like in lists[1:] for array in (like.ids, like.count)),

@@ -8,11 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsparse.bits import pack_mask
 from jaxsparse.ffi import ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
-from jaxsparse.index.types import index_of_words
 from jaxsparse.select.variants import Variant, table
 
 DTYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
@@ -36,7 +34,9 @@ def attributes(p: Any, index: TileIndex) -> dict[str, int]:
     }
 
 
-def forward(p: Any, platform: str, variant: str, x, kernel, bias, base, index, x_words):
+def forward(
+    p: Any, platform: str, variant: str, x, kernel, bias, base, index, x_words, residual=None
+):
     """One forward call of `variant`; `base` becomes the result."""
     out = (*index.shape, kernel.shape[3])
     row = table("masked_conv", platform)[variant]
@@ -51,6 +51,7 @@ def forward(p: Any, platform: str, variant: str, x, kernel, bias, base, index, x
         jnp.zeros(0, jnp.uint32) if x_words is None else x_words,
         jnp.zeros(0, jnp.float32) if bias is None else bias,
         jnp.zeros(0, p.out_dtype) if base is None else base,
+        jnp.zeros(0, p.out_dtype) if residual is None else residual,
         input_output_aliases=None if base is None else {7: 0},
         lhs_dilation_h=p.geometry.lhs_dilation[0],
         lhs_dilation_w=p.geometry.lhs_dilation[1],
@@ -58,44 +59,6 @@ def forward(p: Any, platform: str, variant: str, x, kernel, bias, base, index, x
         variant=row.number,
         **attributes(p, index),  # pyright: ignore[reportArgumentType]
     )[0]
-
-
-def dkernel(
-    p: Any, kernel_hw: tuple[int, int], platform: str, x: jax.Array, g: jax.Array, index: TileIndex
-) -> jax.Array:
-    """The kernel's gradient, float32 [kh, kw, C/g, O]."""
-    shape = (*kernel_hw, x.shape[3] // p.geometry.groups, g.shape[3])
-    if index.align == "component" or (platform == "cuda" and index.tile != (1, 1)):
-        index = pixels_of(index, ordered=p.deterministic)
-    family = dkernel_family(p, platform, x, g)
-    return ffi_call(
-        "jaxsparse_masked_conv_dkernel",
-        [
-            (shape, np.float32),
-            ((dkernel_workspace(p, platform, x, g, shape, index, family),), np.uint8),
-        ],
-        x,
-        g,
-        index.ids,
-        index.count,
-        index.words,
-        variant=family,
-        **attributes(p, index),  # pyright: ignore[reportArgumentType]
-    )[0]
-
-
-def pixels_of(index: TileIndex, *, ordered: bool) -> TileIndex:
-    """The covered pixels one by one: no pixel twice (components overlap), no product in vain."""
-    words = pack_mask(index.cover()) if index.may_overflow else index.words
-    return index_of_words(words, index.shape[2], (1, 1), ordered=ordered)
-
-
-def dkernel_family(p: Any, platform: str, x: Any, g: Any) -> int:
-    """0 for every problem; 1, tiled products, for one group and rows of whole 16 bytes."""
-    if platform == "cpu" or p.geometry.groups != 1 or x.dtype != g.dtype:
-        return 0
-    vector = 16 // x.dtype.itemsize
-    return int(x.shape[3] % vector == 0 and g.shape[3] % vector == 0 and x.shape[3] > 0)
 
 
 def variants(
@@ -136,7 +99,7 @@ def reason_against(
         return "float32 products are asked for, not TF32"
     elif kh * kw > 64 or max(kh, kw) > 32:
         return f"a window of {kh}x{kw}: it takes 64 taps, 32 a side"
-    elif not _is_hopper():
+    elif not is_hopper():
         return "the device is not of compute capability 9.0"
     elif -(-kh * kw * x.shape[3] // (8 * vector)) < row.fields["split_k"]:
         return f"K = {kh * kw * x.shape[3]} has fewer steps than split_k={row.fields['split_k']}"
@@ -163,7 +126,7 @@ def _reason_against_boxes(p: Any, x: Any, index: TileIndex, x_words: Any) -> str
     return None
 
 
-def _is_hopper() -> bool:
+def is_hopper() -> bool:
     """Whether JAX's CUDA device is a Hopper; where there is none, the lowering is for one."""
     try:
         return jax.devices("cuda")[0].compute_capability == "9.0"
@@ -186,14 +149,3 @@ def workspace(p: Any, platform: str, row: Variant, x: Any, kernel: Any, index: T
     return native(platform).masked_conv_workspace(
         geometry, DTYPES[x.dtype.name], *([] if platform == "cpu" else [row.number])
     )
-
-
-def dkernel_workspace(
-    p: Any, platform: str, x: Any, g: Any, kernel_shape: Any, index: TileIndex, family: int
-) -> int:
-    """Bytes of workspace of one dkernel call."""
-    geometry = sizes(p, x.shape, kernel_shape, index.shape[1:])
-    ask = native(platform).masked_conv_dkernel_workspace
-    if platform == "cpu":
-        return ask(geometry, DTYPES[x.dtype.name], DTYPES[g.dtype.name])
-    return ask(geometry, index.capacity, *index.tile, bool(family))

@@ -18,9 +18,11 @@ from jaxsparse.ffi import Implementation, dispatch
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.index import TileIndex
 from jaxsparse.index.chosen import ChosenIndex, chosen_index
+from jaxsparse.index.mask_index import with_mask
 from jaxsparse.index.tile_index import build_index
 from jaxsparse.index.types import index_of_words, max_tiles
 from jaxsparse.ops import masked_conv_device as device
+from jaxsparse.ops import masked_conv_dkernel
 from jaxsparse.ops import masked_conv_native as native
 from jaxsparse.ops.batching import fold, loop_over, unfold
 from jaxsparse.ops.geometry import Geometry
@@ -48,30 +50,32 @@ class ConvParams:
 
 
 def forward(p: ConvParams) -> Callable[..., jax.Array]:
-    """A function (x, kernel, bias, base, index, x_words) -> out with its vmap rule; the selection
-    in force is kept.
+    """A function (x, kernel, bias, base, index, x_words, residual) -> out with its vmap rule; the
+    selection in force is kept.
     """
 
     @custom_vmap
-    def run(x, kernel, bias, base, index, x_words):
+    def run(x, kernel, bias, base, index, x_words, residual):
         return dispatch(
             "masked_conv",
             p.implementation,
             cuda=functools.partial(_on_device, p, "cuda"),
             cpu=functools.partial(_on_device, p, "cpu"),
             reference=functools.partial(_reference, p),
-        )(x, kernel, bias, base, index, x_words)
+        )(x, kernel, bias, base, index, x_words, residual)
 
     @run.def_vmap
-    def rule(axis_size, in_batched, x, kernel, bias, base, index, x_words):
-        args = (x, kernel, bias, base, index, x_words)
+    def rule(axis_size, in_batched, x, kernel, bias, base, index, x_words, residual):
+        args = (x, kernel, bias, base, index, x_words, residual)
         if any(jax.tree.leaves(in_batched[1:3])):
             return loop_over(forward(p), args, in_batched), True
-        xb, _, _, base_b, index_b, words_b = in_batched
+        xb, _, _, base_b, index_b, words_b, residual_b = in_batched
         x = fold(x, xb, axis_size)
         base = None if base is None else fold(base, base_b, axis_size)
         x_words = None if x_words is None else fold(x_words, words_b, axis_size)
-        out = forward(p)(x, kernel, bias, base, fold_index(index, index_b, axis_size), x_words)
+        residual = None if residual is None else fold(residual, residual_b, axis_size)
+        index = fold_index(index, index_b, axis_size)
+        out = forward(p)(x, kernel, bias, base, index, x_words, residual)
         return unfold(out, axis_size), True
 
     return run
@@ -85,8 +89,8 @@ def dkernel(p: ConvParams, kernel_hw: tuple[int, int]) -> Callable[..., jax.Arra
         return dispatch(
             "masked_conv_dkernel",
             p.implementation,
-            cuda=functools.partial(native.dkernel, p, kernel_hw, "cuda"),
-            cpu=functools.partial(native.dkernel, p, kernel_hw, "cpu"),
+            cuda=functools.partial(masked_conv_dkernel.dkernel, p, kernel_hw, "cuda"),
+            cpu=functools.partial(masked_conv_dkernel.dkernel, p, kernel_hw, "cpu"),
             reference=functools.partial(_reference_dkernel, p, kernel_hw),
         )(x, g, index)
 
@@ -104,37 +108,45 @@ def fold_index(index: TileIndex, batched: Any, axis_size: int) -> TileIndex:
     b, h, w = index.shape
     if any(jax.tree.leaves(batched)):
         axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched)
-        words = jax.vmap(_cover_words, in_axes=(axes,), axis_size=axis_size)(index)
+        words = jax.vmap(cover_words, in_axes=(axes,), axis_size=axis_size)(index)
     else:
-        words = jnp.broadcast_to(_cover_words(index), (axis_size, *index.words.shape))
+        words = jnp.broadcast_to(cover_words(index), (axis_size, *index.words.shape))
     words = words.reshape(axis_size * b, h, words.shape[-1])
     return index_of_words(words, w, index.tile, ordered=settings().deterministic)
 
 
-def _cover_words(index: TileIndex) -> jax.Array:
+def cover_words(index: TileIndex) -> jax.Array:
+    """`pack_mask(index.cover())`, which `words` is where the list holds every tile."""
     return pack_mask(index.cover()) if index.may_overflow else index.words
 
 
-def _on_device(p: ConvParams, platform: str, x, kernel, bias, base, index, x_words):
+def _on_device(p: ConvParams, platform: str, x, kernel, bias, base, index, x_words, residual):
     """Run the variant that `select/` chooses; the dense convolution is among them."""
     problem = problem_of(p, x, kernel, index, platform)
-    args = (x, kernel, bias, base, index, x_words)
+    args = (x, kernel, bias, base, index, x_words, residual)
     branches = {
         name: functools.partial(native.forward, p, platform, name)
         for name in native.variants(p, platform, x, kernel, index, x_words)
     }
     # The dense convolution sums as XLA does for this dtype: its result is rounded before the bias.
     branches["dense"] = functools.partial(_reference, p, sum_dtype=np.dtype(p.out_dtype))
-    offered = on_device(p, platform, x, kernel, index, x_words)
+    offered = on_device(p, platform, x, kernel, index, x_words, fills=base is None)
     return select(problem, branches, index.count, offered)(*args)
 
 
 def on_device(
-    p: ConvParams, platform: str, x: Any, kernel: Any, index: TileIndex, x_words: Any = None
+    p: ConvParams,
+    platform: str,
+    x: Any,
+    kernel: Any,
+    index: TileIndex,
+    x_words: Any = None,
+    *,
+    fills: bool = True,
 ) -> OnDevice:
-    """What the handler that chooses by itself offers for this call."""
+    """What the handler that chooses by itself offers for this call; `fills`: without a `base`."""
     problem = problem_of(p, x, kernel, index, platform)
-    costs = device.costs(p, platform, problem, x, kernel, index, x_words)
+    costs = device.costs(p, platform, problem, x, kernel, index, x_words, fills=fills)
     candidates = device.portfolio(platform, index, costs)
     rates = f"the tuning table has no rates of {problem.op} in {problem.dtype} for"
     return OnDevice(
@@ -146,9 +158,9 @@ def on_device(
     )
 
 
-def index_of_mask(p: ConvParams, x: Any, kernel: Any, mask: jax.Array) -> TileIndex:
+def index_of_mask(p: ConvParams, x: Any, kernel: Any, mask: jax.Array, *, fills: bool) -> TileIndex:
     """The index of a mask for one call, with the choice in it where this platform's device makes
-    it.
+    it. `fills`: the call has no `base`.
     """
     tile, platform = default_tile(), home_platform()
     shape = (mask.shape[0], mask.shape[1], mask.shape[2])
@@ -158,10 +170,12 @@ def index_of_mask(p: ConvParams, x: Any, kernel: Any, mask: jax.Array) -> TileIn
             like = _no_index(shape, tiles)
             takes = [*native.variants(p, platform, x, kernel, like), "dense"]
             problem = problem_of(p, x, kernel, like, platform)
-            chosen = choose(problem, takes, on_device(p, platform, x, kernel, like)).candidates
+            offered = on_device(p, platform, x, kernel, like, fills=fills)
+            chosen = choose(problem, takes, offered).candidates
             if chosen and len(tiles) == 1 + max(0, *(c.list for c in chosen)):
                 return chosen_index(mask, tiles, chosen, implementation=p.implementation)
-    return build_index(mask, ordered=p.deterministic, implementation=p.implementation)
+    built = build_index(mask, ordered=p.deterministic, implementation=p.implementation)
+    return with_mask(built, mask)
 
 
 def _no_index(shape: tuple[int, int, int], tiles: tuple[tuple[int, int], ...]) -> ChosenIndex:
@@ -174,7 +188,7 @@ def _no_index(shape: tuple[int, int, int], tiles: tuple[tuple[int, int], ...]) -
     return dataclasses.replace(first, others=tuple(others))
 
 
-def describe(p: ConvParams, name: str, x: Any, kernel: Any, index: TileIndex):
+def describe(p: ConvParams, name: str, x: Any, kernel: Any, index: TileIndex, *, fills: bool):
     """For `js.explain`: the choice of implementation `name`, and what speaks against its other
     variants.
     """
@@ -182,7 +196,7 @@ def describe(p: ConvParams, name: str, x: Any, kernel: Any, index: TileIndex):
         return None, {}
     takes = [*native.variants(p, name, x, kernel, index), "dense"]
     problem = problem_of(p, x, kernel, index, name)
-    choice = choose(problem, takes, on_device(p, name, x, kernel, index))
+    choice = choose(problem, takes, on_device(p, name, x, kernel, index, fills=fills))
     against = {
         v: native.reason_against(p, name, v, x, kernel, index) for v in table("masked_conv", name)
     }
@@ -201,10 +215,21 @@ def problem_of(p: ConvParams, x: Any, kernel: Any, index: TileIndex, platform: s
         "stride": p.geometry.strides[0] * p.geometry.strides[1],
     }
     dtype = "highest" if x.dtype == np.float32 and p.precision == "highest" else x.dtype.name
-    return Problem("masked_conv", platform, dtype, features, index.n_tiles)
+    own = p.implementation is not None
+    return Problem("masked_conv", platform, dtype, features, index.n_tiles, own)
 
 
-def _reference(p: ConvParams, x, kernel, bias, base, index, x_words, sum_dtype=reference.FLOAT32):
+def _reference(
+    p: ConvParams,
+    x,
+    kernel,
+    bias,
+    base,
+    index,
+    x_words,
+    residual=None,
+    sum_dtype=reference.FLOAT32,
+):
     return reference.masked_conv(
         x,
         kernel,
@@ -212,6 +237,7 @@ def _reference(p: ConvParams, x, kernel, bias, base, index, x_words, sum_dtype=r
         geometry=p.geometry,
         bias=bias,
         base=base,
+        residual=residual,
         x_mask=None if x_words is None else unpack_mask(x_words, x.shape[2]),
         activation=p.activation,
         precision=lax_precision(p),

@@ -18,15 +18,19 @@ def masked_conv(
     geometry: Geometry,
     bias: jax.Array | None = None,
     base: jax.Array | None = None,
+    residual: jax.Array | None = None,
     x_mask: jax.Array | None = None,
     activation: str | None = None,
     precision: lax.Precision | None = None,
     out_dtype: jnp.dtype,
     sum_dtype: jnp.dtype = FLOAT32,
 ) -> jax.Array:
-    """`where(mask, activation(conv(where(x_mask, x, 0), kernel) + bias), base)`, epilogue in f32.
+    """`where(mask, activation(conv(where(x_mask, x, 0), kernel) + bias + residual), base)`.
 
-    x[B,H,W,C], kernel[kh,kw,C/g,O], mask[B,Ho,Wo], bias f32[O], base[B,Ho,Wo,O] -> [B,Ho,Wo,O].
+    The sums and what follows are in float32.
+
+    x[B,H,W,C], kernel[kh,kw,C/g,O], mask[B,Ho,Wo], bias f32[O], base[B,Ho,Wo,O], residual like it
+    -> [B,Ho,Wo,O].
     """
     if x_mask is not None:
         x = jnp.where(x_mask[..., None], x, jnp.zeros((), x.dtype))
@@ -49,5 +53,8 @@ def masked_conv(
             precision=precision,
             preferred_element_type=sum_dtype,
         ).astype(jnp.float32)
-    y = ACTIVATIONS[activation](y if bias is None else y + bias).astype(out_dtype)
+    y = y if bias is None else y + bias
+    if residual is not None:  # what lies under an unset pixel may be NaN, to derivatives, too
+        y = y + jnp.where(mask[..., None], residual, jnp.zeros_like(residual)).astype(jnp.float32)
+    y = ACTIVATIONS[activation](y).astype(out_dtype)
     return jnp.where(mask[..., None], y, jnp.zeros((), out_dtype) if base is None else base)

@@ -58,6 +58,8 @@ def staircase(
     number: int,
     tiles: int | None = None,
     place: int = 0,
+    even: float = 0.0,
+    fill: tuple[float, float] = (0.0, 0.0),
 ) -> Candidate:
     """The candidate of a variant whose waves of `per_wave` tiles take `wave` microseconds.
 
@@ -70,16 +72,21 @@ def staircase(
         tiles: of a full mask, for a candidate that visits them all; None for one that visits a
             list.
         place: which list.
+        even: microseconds of a wave that half a wave takes half of.
+        fill: microseconds of filling in a result without a tile, and how many less a tile makes
+            it. Where every tile is visited, nothing is left to fill.
     """
     rows = max(int(per_wave), 1)
+    if streams:
+        wave, even = 0.0, wave + even
     if tiles is not None:
-        waves = tiles / rows if streams else math.ceil(tiles / rows)
-        cost = (rate.start + wave * waves, 0.0, float(EVERY), 0.0, 0.0)
-        return Candidate(rate.variant, number, EVERY, cost)
-    cost = (rate.start, wave / rows, float(place), 0.0, 0.0)
-    if not streams:
-        cost = (rate.start, 0.0, float(place), wave, float(rows))
-    return Candidate(rate.variant, number, place, cost)
+        took = rate.start + wave * math.ceil(tiles / rows) + even * tiles / rows
+        return Candidate(rate.variant, number, EVERY, (took, 0.0, float(EVERY), 0.0, 0.0))
+    each = even / rows - fill[1]
+    waves = (wave, float(rows)) if wave else (0.0, 0.0)
+    return Candidate(
+        rate.variant, number, place, (rate.start + fill[0], each, float(place), *waves)
+    )
 
 
 def line(
@@ -114,19 +121,22 @@ def rows_of(candidates: tuple[Candidate, ...]) -> np.ndarray:
 def typical(tiles: Sequence[int], steps: int = 32) -> list[tuple[int, ...]]:
     """The counts of every list at densities from empty to full, where list i has `tiles[i]` tiles.
 
-    Half of them as if tiles of all sizes were as dense as those of list 0 (rectangles), half as
-    larger tiles see blobs: 1 - (1 - density)**2.
+    A third of them as if tiles of all sizes were as dense as those of list 0 (rectangles), a third
+    as larger tiles see blobs: 1 - (1 - density)**2, a third as they see single pixels: 1 - (1 -
+    density)**k where k tiles of list 0 lie in one.
     """
     densities = [i / steps for i in range(steps + 1)]
     flat = [tuple(round(n * d) for n in tiles) for d in densities]
     if len(tiles) == 1:
         return flat
-    blobs = [1 - (1 - d) ** 2 for d in densities]
     first, rest = tiles[0], tiles[1:]
-    return flat + [
-        (round(first * d), *(round(n * s) for n in rest))
-        for d, s in zip(densities, blobs, strict=True)
-    ]
+    found = flat
+    for grain in (lambda n: 2.0, lambda n: first / max(n, 1)):
+        found = found + [
+            (round(first * d), *(round(n * (1 - (1 - d) ** grain(n))) for n in rest))
+            for d in densities
+        ]
+    return found
 
 
 def mean_cost(candidates: Sequence[Candidate], *tiles: int) -> float:

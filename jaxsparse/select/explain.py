@@ -85,7 +85,9 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     Returns:
         An Explanation; print it. Each Call says which implementation and variant ran, how many
         tiles (rows, blocks: its `unit`) were active and skipped, and why the other implementations
-        and variants did not run. Gradients are not listed, nor an index that an op builds itself.
+        and variants did not run. Of gradients only that of a convolution's kernel is listed, also
+        where nothing asks for it, with the counts of the forward's index; an index that an op
+        builds itself is not.
     """
     token = next(_tokens)
     _open[token] = []

@@ -3,6 +3,7 @@ on the index's count.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 from jaxsparse.select.config import settings
 from jaxsparse.select.costs import Candidate, cheapest, mean_cost
 from jaxsparse.select.sites import note
-from jaxsparse.select.table import Entry, Rung, TuningTable, table_for
+from jaxsparse.select.table import DENSE, Entry, Rung, TuningTable, distance, table_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Problem:
     """What a tuning table knows a call by.
 
     `n_tiles` is the number of tiles of a full mask: count / n_tiles is the density that the ladder
-    speaks of.
+    speaks of. `own`: an implementation was demanded by name, so a table does not put XLA's dense
+    operation in its place.
     """
 
     op: str
@@ -28,6 +30,7 @@ class Problem:
     dtype: str
     features: dict[str, float]
     n_tiles: int
+    own: bool = False
 
 
 def device_kind(platform: str) -> str:
@@ -104,6 +107,9 @@ class OnDevice:
 #: Microseconds that choosing on the device costs over a direct call.
 CHOOSING = 0.5
 
+#: A squared log distance past which a table's entry says nothing of dense: a factor of four.
+FAR = math.log(4) ** 2
+
 
 def choose(problem: Problem, names: Collection[str], device: OnDevice | None = None) -> Choice:
     """Choose among the variants `names` that take this problem, in order of preference where
@@ -130,7 +136,7 @@ def choose(problem: Problem, names: Collection[str], device: OnDevice | None = N
         last = Rung(1.0, rungs[-1].variant)
         return Choice("switch", (*rungs[:-1], last), why)
     why = "first variant that takes this problem"
-    if entry is not None and entry.static in names:
+    if entry is not None and entry.static in names and not _unasked(problem, entry):
         first, why = entry.static, "tuning table"
     if device is not None and now.selection != "static":
         against = _against_device(problem, first, device, demanded=now.selection == "device")
@@ -141,6 +147,14 @@ def choose(problem: Problem, names: Collection[str], device: OnDevice | None = N
     elif now.selection == "device":
         why = f"{why}; not on the device: {problem.op} offers no such choice"
     return Choice("static", (Rung(1.0, first),), why)
+
+
+def _unasked(problem: Problem, entry: Entry) -> bool:
+    """Whether the table's choice is the dense operation for a problem it does not speak of: one
+    that is far from what was measured, or whose implementation was demanded.
+    """
+    far = distance(entry.features, problem.features) > FAR
+    return entry.static == DENSE and (far or problem.own)
 
 
 def _why_switch(problem: Problem, entry: Entry | None, rungs: int) -> str:

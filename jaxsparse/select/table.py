@@ -8,8 +8,12 @@ measured take the nearest one that was.
 import functools
 import math
 from importlib import resources
+from typing import Any
 
 import msgspec
+
+#: The variant that XLA runs over the whole input.
+DENSE = "dense"
 
 
 class Rung(msgspec.Struct, frozen=True):
@@ -35,9 +39,11 @@ class Entry(msgspec.Struct, frozen=True):
         return hash((self.op, self.dtype, tuple(sorted(self.features.items())), self.ladder))
 
 
-class Rate(msgspec.Struct, frozen=True):
+class Rate(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a variant costs, in microseconds: `start` a call, `step` a step of work and `tail` a
-    wave of it; the op says what its steps and waves are.
+    wave of it, however full; `row_step` a step, but half for half a wave; `fill` a megabyte of the
+    result that no product writes. The op says what its steps and waves are, and what `shape` of
+    problem this was measured on: () serves every shape.
     """
 
     op: str
@@ -46,6 +52,9 @@ class Rate(msgspec.Struct, frozen=True):
     start: float
     step: float
     tail: float
+    row_step: float = 0.0
+    fill: float = 0.0
+    shape: tuple[int, ...] = ()
 
 
 class TuningTable(msgspec.Struct, frozen=True):
@@ -63,9 +72,17 @@ class TuningTable(msgspec.Struct, frozen=True):
     processors: int = 1
     rates: tuple[Rate, ...] = ()
 
-    def rates_of(self, op: str, dtype: str) -> dict[str, Rate]:
-        """Variant -> rate, of `op` in this dtype; empty where nothing was measured."""
-        return {r.variant: r for r in self.rates if r.op == op and r.dtype == dtype}
+    def rates_of(self, op: str, dtype: str, shape: tuple[int, ...] = ()) -> dict[str, Rate]:
+        """Variant -> rate, of `op` in this dtype, measured on the nearest shape in log distance;
+        empty where nothing was measured.
+        """
+        found: dict[str, tuple[float, Rate]] = {}
+        for rate in self.rates:
+            if rate.op == op and rate.dtype == dtype:
+                far = _apart(rate.shape, shape)
+                if rate.variant not in found or far < found[rate.variant][0]:
+                    found[rate.variant] = far, rate
+        return {variant: rate for variant, (_, rate) in found.items()}
 
     def nearest(self, op: str, dtype: str, features: dict[str, float]) -> Entry | None:
         """The entry of `op` whose features are nearest in log distance, same dtype first; None when
@@ -73,11 +90,14 @@ class TuningTable(msgspec.Struct, frozen=True):
         """
         same = [e for e in self.entries if e.op == op]
         same = [e for e in same if e.dtype == dtype] or same
-        return min(same, key=lambda e: _distance(e.features, features), default=None)
+        return min(same, key=lambda e: distance(e.features, features), default=None)
 
     def to_json(self) -> bytes:
-        """The table as indented JSON."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+        """The table as JSON, an entry or a rate a line."""
+        fields = [
+            f' "{name}": {_lines(value)}' for name, value in msgspec.to_builtins(self).items()
+        ]
+        return ("{\n" + ",\n".join(fields) + "\n}\n").encode()
 
     @staticmethod
     def from_json(text: bytes | str) -> "TuningTable":
@@ -92,9 +112,24 @@ class TuningTable(msgspec.Struct, frozen=True):
             raise ValueError(f"not a tuning table: {error}") from error
 
 
-def _distance(a: dict[str, float], b: dict[str, float]) -> float:
+def _lines(value: Any) -> str:
+    """JSON: a list of objects with one a line, anything else on one line."""
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], dict):
+        return "[\n  " + ",\n  ".join(map(_lines, value)) + "\n ]"
+    return msgspec.json.encode(value).decode()
+
+
+def distance(a: dict[str, float], b: dict[str, float]) -> float:
+    """Squared log distance of two problems' features."""
     shared = a.keys() & b.keys()
     return sum((math.log(max(a[k], 1)) - math.log(max(b[k], 1))) ** 2 for k in shared)
+
+
+def _apart(a: tuple[int, ...], b: tuple[int, ...]) -> float:
+    """Log distance of two shapes; one of another length, as () is, is farther than any."""
+    if len(a) != len(b):
+        return math.inf
+    return sum(math.log(max(x, 1) / max(y, 1)) ** 2 for x, y in zip(a, b, strict=True))
 
 
 @functools.cache

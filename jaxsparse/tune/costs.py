@@ -7,13 +7,10 @@ import numpy as np
 
 from jaxsparse.select.portfolio import greedy, ladder, set_cost, widened
 from jaxsparse.select.select import Problem
-from jaxsparse.select.table import Entry, Rung
+from jaxsparse.select.table import DENSE, Entry, Rung
 
 #: A variant that lowers the mean best time by less than this share is not worth a rung.
 LEAST_GAIN = 0.02
-
-#: The variant that XLA runs over the whole input.
-DENSE = "dense"
 
 
 class Costs(msgspec.Struct, frozen=True):

@@ -81,8 +81,11 @@ def test_an_edit_reaches_only_its_masks(examples):
     params = network.make_params()
     run = jax.jit(network.first_pass)
     masks = network.reached(jnp.asarray(edited))
-    shared = network.shared_masks(masks)
+    shared = network.shared_masks(jnp.asarray(edited))
     assert len(shared) == 2
+    for stage, mask in enumerate(shared):
+        last = [m for layer, m in zip(network.LAYERS, masks, strict=True) if layer.stage == stage]
+        assert (mask == last[-1]).all()
     pairs = zip(run(params, photo)[1], run(params, after)[1], masks, strict=True)
     for layer, (a, b, mask) in zip(network.LAYERS, pairs, strict=True):
         changed = (a != b).any(-1)

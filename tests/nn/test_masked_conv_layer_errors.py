@@ -65,6 +65,9 @@ def test_calls_name_the_argument(face, rng):
     for base in (jnp.zeros((9, 11, OUT)), jnp.zeros((2, 9, 11, OUT + 1))):
         with pytest.raises(ValueError, match=r"base is float32.*result is float32\[2, 9, 11, 6\]"):
             layer(x, mask, base=base)
+        for active in (mask, None):
+            with pytest.raises(ValueError, match=r"residual is float32.*result is float32\[2, 9,"):
+                layer(x, active, residual=base)
     with pytest.raises(ValueError, match="inputs has shape"):
         layer(x[0, 0], mask[0])
 

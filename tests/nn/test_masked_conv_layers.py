@@ -54,6 +54,19 @@ def test_activation(face, activation, rng):
     np.testing.assert_allclose(layer(x, mask), expected(y, mask), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_residual(face, activation, rng, implementation):
+    x = image(rng)
+    y = face.flax()(x)
+    residual = jnp.asarray(rng.standard_normal(y.shape), y.dtype)
+    y = y + residual if activation is None else jax.nn.relu(y + residual)
+    layer = face.masked(activation=activation, implementation=implementation)
+    mask = mask_for(y, rng)
+    np.testing.assert_allclose(layer(x, residual=residual), y, rtol=1e-6, atol=1e-6)
+    got = layer(x, mask, residual=residual)
+    np.testing.assert_allclose(got, expected(y, mask), rtol=2e-5, atol=2e-5)
+
+
 def test_weight_mask_keeps_its_meaning(face, rng):
     weights = jnp.asarray(rng.random((3, 3, IN, OUT)) < 0.5, jnp.float32)
     x = image(rng)

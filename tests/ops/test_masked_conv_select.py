@@ -12,6 +12,7 @@ from ops.test_masked_conv import make_inputs
 import jaxsparse as js
 from jaxsparse.select.table import Entry, Rung
 
+FEATURES = ("pixels", "taps", "channels", "outputs", "groups", "stride")
 PLATFORM = "cuda" if jax.default_backend() == "gpu" else "cpu"
 
 
@@ -123,3 +124,22 @@ def test_full_mask_is_the_dense_convolution(call, rng):
         with js.config(variant="dense"):
             want = call(full)
         np.testing.assert_allclose(call(full), want, rtol=2e-3, atol=2e-3)
+
+
+def test_a_table_puts_dense_in_place_of_near_problems_unasked_only(rng):
+    diff, mask = make_inputs(rng, 0.3, channels=32, outputs=64)
+    x, kernel, mask = (jnp.asarray(v) for v in (diff["x"], diff["kernel"], mask))
+    features = dict(zip(FEATURES, (666.0, 9.0, 32.0, 64.0, 1.0, 1.0), strict=True))
+
+    def chosen(implementation=None, **changed):
+        entry = Entry("masked_conv", "float32", features | changed, "dense", (Rung(1.0, "dense"),))
+        table = js.TuningTable(device="test", measured="", entries=(entry,))
+        with js.config(tuning=table):
+            told = js.explain(
+                lambda: js.masked_conv(x, kernel, mask, implementation=implementation)
+            )
+        return next(c for c in told.calls if c.op == "masked_conv").choice.rungs[0].variant
+
+    assert chosen() == chosen(pixels=1000.0) == "dense"
+    assert chosen(pixels=16000.0) != "dense"
+    assert chosen(implementation=PLATFORM) != "dense"

@@ -1,0 +1,131 @@
+"""What a variant of `masked_conv` costs on a GPU: measured rates and the shape of a call, turned
+into a row of costs. Linear in the rates, so that they can be fitted.
+
+    time = start + fill * MB + whole + even
+    whole = ceil(waves) * (steps * step + tail)       a wave takes as long, however full it is
+    even  = waves * steps * row_step                  what shares the machine's bandwidths
+
+MB are those of the result that no product writes; waves = rows * column tiles / (multiprocessors *
+tile_m); steps are of 128 bytes of the flat (tap, channel) axis. Variants that stream K share the
+last wave: all of theirs is even.
+"""
+
+import math
+from typing import NamedTuple
+
+from jaxsparse.select.costs import EVERY, Candidate, staircase
+from jaxsparse.select.table import DENSE, Rate
+from jaxsparse.select.variants import Variant
+
+#: Bytes of the K axis that one step multiplies.
+STEP_BYTES = 128
+MEGABYTE = 1e6
+
+
+class Work(NamedTuple):
+    """The shape of a call: what its cost depends on besides the mask.
+
+    `fills`: zeros are written where no product is; not with a `base`.
+    """
+
+    taps: int
+    channels: int
+    outputs: int
+    itemsize: int
+    pixels: int
+    stride: int
+    fills: bool = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """What rates are known by."""
+        return self.taps, self.channels, self.outputs, self.stride
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of a full mask."""
+        return self.pixels * self.taps * self.channels * self.outputs
+
+
+class Terms(NamedTuple):
+    """What the rates of a variant are multiplied by, for a list of tiles of one size.
+
+    Attributes:
+        steps: of K, in one tile.
+        per_wave: list tiles that all multiprocessors hold at once.
+        megabytes: of the whole result.
+        tile_megabytes: of the result in one list tile.
+    """
+
+    steps: int
+    per_wave: float
+    megabytes: float
+    tile_megabytes: float
+
+
+def terms(row: Variant, work: Work, area: int, processors: int) -> Terms:
+    """The terms of a variant on tiles of `area` pixels."""
+    split = row.fields["split_k"]
+    steps = -(-work.taps * work.channels * work.itemsize // STEP_BYTES)
+    columns = max(-(-work.outputs // row.fields["tile_n"]), 1)
+    rows = processors * row.fields["tile_m"] / (columns * split)
+    pixel = work.outputs * work.itemsize / MEGABYTE
+    return Terms(-(-steps // split), max(rows / area, 1.0), work.pixels * pixel, area * pixel)
+
+
+def candidate(
+    row: Variant,
+    rate: Rate,
+    work: Work,
+    area: int,
+    processors: int,
+    *,
+    place: int = 0,
+    tiles: int | None = None,
+) -> Candidate:
+    """The candidate of a variant over list `place`, or over every one of `tiles`.
+
+    Args:
+        row: of the table of variants.
+        rate: measured.
+        work: the call.
+        area: pixels of a list tile.
+        processors: multiprocessors that the rates were measured on.
+        place: which list.
+        tiles: of a full mask, for a candidate that visits them all.
+    """
+    t = terms(row, work, area, processors)
+    fill = rate.fill if work.fills else 0.0
+    return staircase(
+        rate,
+        t.steps * rate.step + rate.tail,
+        t.per_wave,
+        streams=bool(row.fields["stream_k"]),
+        number=row.number,
+        tiles=tiles,
+        place=place,
+        even=t.steps * rate.row_step,
+        fill=(fill * t.megabytes, fill * t.tile_megabytes),
+    )
+
+
+def dense(rate: Rate, work: Work) -> Candidate:
+    """What XLA's convolution and the mask cost: `start`, and `step` a billion multiply-adds. No
+    handler knows it: it stands beside the others to be compared with.
+    """
+    took = rate.start + rate.step * work.macs / 1e9
+    return Candidate(DENSE, -1, EVERY, (took, 0.0, float(EVERY), 0.0, 0.0))
+
+
+def features(
+    row: Variant, work: Work, area: int, processors: int, count: int, place: int
+) -> tuple[float, ...]:
+    """What multiplies (start, step, tail, row_step, fill) in the time of `count` list tiles.
+
+    `place` is EVERY where all tiles are visited, and nothing is left to fill.
+    """
+    t = terms(row, work, area, processors)
+    waves = count / math.floor(t.per_wave)
+    whole = 0.0 if row.fields["stream_k"] else math.ceil(waves)
+    zeros = 0.0 if place == EVERY else max(t.megabytes - count * t.tile_megabytes, 0.0)
+    return 1.0, whole * t.steps, whole, waves * t.steps, zeros

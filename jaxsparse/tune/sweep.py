@@ -1,0 +1,233 @@
+"""What every candidate of a masked convolution takes on many masks: the measurements that rates are
+fitted to, and that the choice is judged by.
+
+Candidates stand beside each other in one call, as they do where the device chooses, and the number
+of the one to run is data: a few compilations serve every candidate and mask.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+
+from jaxsparse.bench.chain import tolerance
+from jaxsparse.bench.conv_probe import ConvProbe
+from jaxsparse.index.chosen import ChosenIndex
+from jaxsparse.index.portfolio import portfolio_index
+from jaxsparse.index.types import TileIndex
+from jaxsparse.ops import masked_conv
+from jaxsparse.ops import masked_conv_device as device
+from jaxsparse.ops.masked_conv_core import ConvParams
+from jaxsparse.ops.masked_conv_native import reason_against
+from jaxsparse.select.config import config
+from jaxsparse.select.costs import COLUMNS, EVERY, Candidate
+from jaxsparse.select.table import DENSE
+from jaxsparse.select.variants import table
+from jaxsparse.testing import ConvCase
+
+#: The tile of each list: of gathered pixels, and of boxes.
+TILES = ((1, 1), (8, 8))
+BOXES = 1
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One candidate on one mask.
+
+    Attributes:
+        case: the problem's name.
+        dtype: "bfloat16", "float16" or "float32" (TF32).
+        mask: the kind of mask.
+        seed: of the mask.
+        taps, channels, outputs, stride: of the convolution, as rates are known by.
+        counts: active tiles of each list, single pixels first.
+        tiles: all tiles of each list.
+        variant: its name; "dense" is XLA's convolution and the mask.
+        list: the list that it visits, or -1 for every tile.
+        us: GPU time of a call, its median; the index was built before.
+    """
+
+    case: str
+    dtype: str
+    mask: str
+    seed: int
+    taps: int
+    channels: int
+    outputs: int
+    stride: int
+    counts: tuple[int, ...]
+    tiles: tuple[int, ...]
+    variant: str
+    list: int
+    us: float
+
+
+def params_of(case: ConvCase, dtype: str) -> ConvParams:
+    """What is static about a call of the case."""
+    return ConvParams(case.geometry, None, "default", dtype)
+
+
+def no_index(shape: tuple[int, int, int]) -> ChosenIndex:
+    """The static side of an index of both lists; it holds no arrays."""
+    shapes = jax.eval_shape(_lists, jax.ShapeDtypeStruct(shape, bool))
+    return _index(shapes)
+
+
+def _lists(mask: jax.Array) -> Any:
+    return portfolio_index(mask, TILES, jnp.zeros((1, len(COLUMNS)), jnp.float32)).indices
+
+
+def _index(lists: Any, choice: Any = None, candidates: tuple[Candidate, ...] = ()) -> ChosenIndex:
+    first, *others = lists
+    fields = {f.name: getattr(first, f.name) for f in dataclasses.fields(first)}
+    return ChosenIndex(**fields, choice=choice, others=tuple(others), candidates=candidates)
+
+
+def all_candidates(case: ConvCase, dtype: str) -> list[Candidate]:
+    """Every candidate that a call which chooses may hold: of each variant one over its list and one
+    over every tile. Their costs are not known.
+    """
+    p, index = params_of(case, dtype), no_index(case.mask_shape)
+    x = jax.ShapeDtypeStruct(case.x_shape, dtype)
+    kernel = jax.ShapeDtypeStruct(case.kernel_shape, dtype)
+    found = []
+    for row in table("masked_conv", "cuda").values():
+        if not row.fields.get("tile_m") or not device.stands_alone(row):
+            continue
+        place = BOXES if row.fields["box"] else 0
+        if place and min(case.mask_shape[1:]) < TILES[place][0]:
+            continue
+        like = device.lists_of(index)[place]
+        if device.half_empty(row, case.outputs) or reason_against(
+            p, "cuda", row.name, x, kernel, like
+        ):
+            continue
+        found += [Candidate(row.name, row.number, at, _unknown(at)) for at in (place, EVERY)]
+    return found
+
+
+def _unknown(place: int) -> tuple[float, float, float, float, float]:
+    return 0.0, 0.0, float(place), 0.0, 0.0
+
+
+def grouped(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
+    """Calls of at most eight candidates; those that stream K, whose call clears flags, apart."""
+    rows = table("masked_conv", "cuda")
+
+    def streams(c: Candidate) -> bool:
+        return bool(rows[c.variant].fields["stream_k"])
+
+    found = []
+    for kind in (False, True):
+        part = [c for c in candidates if streams(c) == kind]
+        found += [tuple(part[i : i + device.MOST]) for i in range(0, len(part), device.MOST)]
+    return found
+
+
+def alone(case: ConvCase, dtype: str) -> list[str]:
+    """The variants that only a call of their own runs, those of several CTAs a tile."""
+    p, index = params_of(case, dtype), no_index(case.mask_shape)
+    x = jax.ShapeDtypeStruct(case.x_shape, dtype)
+    kernel = jax.ShapeDtypeStruct(case.kernel_shape, dtype)
+    rows = table("masked_conv", "cuda").values()
+    several = [r.name for r in rows if r.fields.get("split_k", 1) > 1]
+    return [n for n in several if not reason_against(p, "cuda", n, x, kernel, index)]
+
+
+class Sweep:
+    """The candidates of one problem, compiled.
+
+    Args:
+        probe: of the problem.
+        several: time what `alone` names, too; dense is timed always, on the first mask.
+    """
+
+    def __init__(self, probe: ConvProbe, *, several: bool = False):
+        self.probe = probe
+        case, dtype = probe.case, probe.dtype
+        self._p = params_of(case, dtype)
+        self._list = jax.jit(_lists)
+        self.groups = grouped(all_candidates(case, dtype))
+        self.alone = [*(alone(case, dtype) if several else ()), DENSE]
+        self._chains: list[Any] = []
+        self._whole: dict[Candidate | str, float] = {}
+
+    def compile(self) -> None:
+        """Compile every call."""
+        lists = self._list(jnp.zeros(self.probe.case.mask_shape, bool))
+        self._chains = [
+            self.probe.compile(functools.partial(self._call, group), (lists, jnp.int32(0)))
+            for group in self.groups
+        ]
+        self._single = []
+        for name in self.alone:
+            with config(variant=name):
+                self._single.append(self.probe.compile(self._named, lists[0]))
+
+    def _call(
+        self, group: tuple[Candidate, ...], i: int, x: jax.Array, kernel: jax.Array, extra: Any
+    ) -> jax.Array:
+        lists, choice = extra
+        index = _index(lists, choice, group)
+        return device.forward(self._p, "cuda", group, x, kernel, None, None, index, None)
+
+    def _named(self, i: int, x: jax.Array, kernel: jax.Array, index: TileIndex) -> jax.Array:
+        return masked_conv(x, kernel, index, **self.probe.case.options)
+
+    def samples(self, mask: np.ndarray, kind: str, seed: int, *, repeat: int) -> Iterator[Sample]:
+        """Time every candidate on one mask, `repeat` runs each; what gathers every pixel on the
+        first mask only, whose time stands for all: let that be the fullest.
+
+        Raises:
+            ValueError: for a wrong result.
+        """
+        lists = jax.block_until_ready(self._list(jnp.asarray(mask)))
+        make = functools.partial(self._sample, lists, kind, seed)
+        for group, chain in zip(self.groups, self._chains, strict=True):
+            for number, candidate in enumerate(group):
+                us = self._whole.get(candidate)
+                if us is None:
+                    us = self._time(chain, (lists, jnp.int32(number)), mask, repeat, candidate.name)
+                if candidate.list == EVERY and not self._boxes(candidate):
+                    self._whole[candidate] = us
+                yield make(candidate.variant, candidate.list, us)
+        for name, chain in zip(self.alone, self._single, strict=True):
+            us = self._whole.get(name)
+            if us is None:
+                us = self._time(chain, lists[0], mask, repeat, name)
+            if name == DENSE:
+                self._whole[name] = us
+            yield make(name, 0, us)
+
+    def _boxes(self, candidate: Candidate) -> bool:
+        return bool(table("masked_conv", "cuda")[candidate.variant].fields["box"])
+
+    def _time(self, chain: Any, extra: Any, mask: np.ndarray, repeat: int, name: str) -> float:
+        took, error = self.probe.time(chain, extra, [mask] * self.probe.calls, samples=repeat)
+        if not error <= tolerance(self.probe.dtype, "cuda"):
+            raise ValueError(f"{self.probe.case.name}, {name}: wrong by {error:.2g}")
+        return float(np.median(took))
+
+    def _sample(
+        self, lists: Any, kind: str, seed: int, variant: str, place: int, us: float
+    ) -> Sample:
+        case = self.probe.case
+        return Sample(
+            case=case.name,
+            dtype=self.probe.dtype,
+            mask=kind,
+            seed=seed,
+            taps=case.kernel[0] * case.kernel[1],
+            channels=case.kernel_shape[2],
+            outputs=case.outputs,
+            stride=case.strides[0] * case.strides[1],
+            counts=tuple(int(like.count) for like in lists),
+            tiles=tuple(like.n_tiles for like in lists),
+            variant=variant,
+            list=place,
+            us=us,
+        )

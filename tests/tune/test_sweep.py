@@ -1,0 +1,50 @@
+"""Which candidates a sweep times, and on a GPU that it times them."""
+
+import importlib.util
+
+import jax
+import numpy as np
+import pytest
+
+from jaxsparse.ops import masked_conv_device as device
+from jaxsparse.select.costs import Candidate
+from jaxsparse.select.variants import Variant
+from jaxsparse.testing import case
+from jaxsparse.tune import sweep
+
+CAN_TIME = jax.default_backend() == "gpu" and importlib.util.find_spec("torch") is not None
+
+
+def test_calls_hold_eight_and_streams_stand_apart(monkeypatch):
+    names = [f"v{i}" for i in range(12)]
+    rows = {
+        n: Variant("masked_conv", "cuda", n, i, {"stream_k": int(i > 9)})
+        for i, n in enumerate(names)
+    }
+    monkeypatch.setattr(sweep, "table", lambda op, platform: rows)
+    given = [Candidate(n, i, 0, (0.0, 0.0, 0.0, 0.0, 0.0)) for i, n in enumerate(names)]
+    groups = sweep.grouped(given)
+    assert [len(g) for g in groups] == [8, 2, 2]
+    assert [c.variant for c in groups[-1]] == ["v10", "v11"]
+    assert [c for group in groups for c in group] == given
+    assert all(len(g) <= device.MOST for g in groups)
+
+
+def test_the_index_of_a_sweep_has_both_lists():
+    index = sweep.no_index((2, 20, 12))
+    assert [like.tile for like in device.lists_of(index)] == [(1, 1), (8, 8)]
+    assert [like.n_tiles for like in device.lists_of(index)] == [480, 12]
+
+
+@pytest.mark.skipif(not CAN_TIME, reason="needs a GPU and torch")
+def test_every_candidate_is_timed_and_right():
+    from jaxsparse.bench.conv_probe import ConvProbe
+
+    problem = sweep.Sweep(ConvProbe(case("b1_40x40x256"), "bfloat16", calls=2), several=True)
+    problem.compile()
+    mask = np.zeros((1, 40, 40), bool)
+    mask[0, 3:20, 5:9] = True
+    found = list(problem.samples(mask, "rectangles", 0, repeat=1))
+    assert {s.variant for s in found} >= {"m128n256", "box64", "m128n64k8", "dense"}
+    assert all(0 < s.us < 1000 for s in found)
+    assert found[0].counts == (68, 6)
