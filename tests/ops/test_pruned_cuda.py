@@ -75,14 +75,15 @@ def test_bitmap(rng, dtype, m, sparsity, k, n):
 def test_few_rows(rng, executor, dtype, m, sparsity, k, n):
     if executor == "lanes" and m > 16:
         pytest.skip("it takes up to 16 rows")
-    w = weight(rng, k, n, sparsity) * np.float32(max(1.0, k * (1 - sparsity)))
+    w = np.where(rng.random((k, n)) >= sparsity, rng.standard_normal((k, n)), 0)
     check_rounding(rng, w, m, dtype, executor)
 
 
 @pytest.mark.parametrize("n", [6400, 12800, 25600])
 def test_lanes_of_many_outputs(rng, n):
     """Enough outputs for 2, 4 and 8 strips a block."""
-    check_rounding(rng, weight(rng, 64, n, 0.9) * 6, 3, "bfloat16", "lanes")
+    w = np.where(rng.random((64, n)) >= 0.9, rng.standard_normal((64, n)), 0)
+    check_rounding(rng, w, 3, "bfloat16", "lanes")
 
 
 def check_rounding(rng, w, m, dtype, executor):
@@ -128,7 +129,7 @@ def test_vectors(rng, dtype, granularity, sparsity, size):
     want, sizes = np.maximum(exact @ kept, 0), abs(exact) @ abs(kept)
     y = np.asarray(y.astype(jnp.float32), np.float64)
     rounding = float(jnp.finfo(dtype).eps)
-    sums = 1e-3 if dtype == "float32" else 1e-5  # float32 multiplies as TF32
+    sums = 2.0**-9 + 1e-5 if dtype == "float32" else 1e-5  # TF32 keeps 10 bits of each factor
     np.testing.assert_array_less(abs(y - want), rounding * abs(want) + sums * sizes + 1e-6)
 
 
