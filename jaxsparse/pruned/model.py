@@ -128,8 +128,11 @@ def prune_model(
         A `PrunedModel`: plans by path, and the report.
 
     Raises:
-        ValueError: for a sparsity outside of [0, 1], or NaN in a kernel, naming its path.
+        TypeError, ValueError: for a sparsity that is no number from 0 to 1, for `positions` or
+            `smallest` that are no ints of 1 or 0 and more, for a path in `sparsity` or `groups`
+            that no leaf has; for NaN in a kernel that is planned, naming its path.
     """
+    _check_options(params, sparsity, positions, smallest, groups)
     plans: dict[str, PrunedWeight] = {}
     report = []
     for name, leaf in _named(params):
@@ -182,12 +185,38 @@ def _ineligible(name: str, leaf: Any, smallest: int) -> str | None:
     return None
 
 
+def _check_options(params: Any, sparsity: Any, positions: Any, smallest: Any, groups: Any) -> None:
+    for name, given, least in (("positions", positions, 1), ("smallest", smallest, 0)):
+        if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < least:
+            raise ValueError(f"{name}={given!r}; it takes an int of {least} or more")
+    known = {name for name, _ in _named(params)}
+    shares = sparsity if isinstance(sparsity, Mapping) else {}
+    for name, given in (("sparsity", shares), ("groups", groups or {})):
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise ValueError(f"{name} names {unknown[0]!r}; no parameter has this path")
+    for path, share in shares.items():
+        _checked_share(share, f"sparsity[{path!r}]")
+    if not isinstance(sparsity, Mapping) and not callable(sparsity):
+        planned = (f"{n}: " for n, leaf in _named(params) if not _ineligible(n, leaf, smallest))
+        _checked_share(sparsity, f"{next(planned, '')}sparsity")
+
+
+def _checked_share(share: Any, name: str) -> float:
+    if isinstance(share, (bool, str)) or not hasattr(share, "__float__"):
+        raise TypeError(f"{name}={share!r}; it takes a number from 0 to 1")
+    if not 0.0 <= float(share) <= 1.0:
+        raise ValueError(f"{name}={share!r}; it takes a number from 0 to 1")
+    return float(share)
+
+
 def _share(sparsity: Any, name: str, leaf: Any) -> float | None:
     if isinstance(sparsity, Mapping):
         found: float | None = sparsity.get(name)
         return found
-    share: Any = sparsity(name, leaf) if callable(sparsity) else sparsity
-    return float(share)
+    if callable(sparsity):
+        return _checked_share(sparsity(name, leaf), f"sparsity of {name!r}")
+    return float(sparsity)
 
 
 def _named(params: Any) -> list[tuple[str, Any]]:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxsparse.ffi.platform import NAMES, reason_against
 from jaxsparse.select.config import override, settings
 from jaxsparse.select.select import Choice
+from jaxsparse.select.table import DENSE
 
 
 @dataclasses.dataclass
@@ -44,7 +45,8 @@ class Call:
         why = self.choice.why if self.choice else "no variants"
         lines = [f"{self.op} {self.shapes}: implementation {self.implementation} ({why})"]
         for count in self.counts:
-            lines.append(f"  ran {self.variant(count)}: {self._counted(count)}")
+            ran = self.variant(count)
+            lines.append(f"  ran {ran}: {self._counted(count, dense=ran == DENSE)}")
         if self.overflows:
             lines.append(
                 f"  overflow in {self.overflows} of {len(self.counts)} runs: raise capacity"
@@ -52,11 +54,11 @@ class Call:
         lines += [f"  not {name}: {reason}" for name, reason in self.against.items()]
         return "\n".join(lines)
 
-    def _counted(self, count: int) -> str:
+    def _counted(self, count: int, *, dense: bool) -> str:
         if not self.n_tiles:
             return f"no {self.unit}" if self.unit != "blocks" else "no mask: everything"
         share = 100 * count / self.n_tiles
-        skipped = max(self.n_tiles - count, 0)
+        skipped = "nothing" if dense else max(self.n_tiles - count, 0)
         return f"{count} of {self.n_tiles} {self.unit} ({share:.1f} %), skipped {skipped}"
 
 

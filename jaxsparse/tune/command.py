@@ -44,6 +44,8 @@ def tune(
     Every variant runs on cases by name; the table is for this machine's device.
     """
     try:
+        if least > size:
+            raise ValueError(f"--least {least} is above --size {size}")
         make_folders(out)
         chosen = find_cases(case_names or [platform_tag()])
         tiles = [t for t in map(parse_tile, tile or ["1x1"]) if t is not None]

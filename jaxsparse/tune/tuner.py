@@ -52,7 +52,8 @@ def tune(
         densities: shares of active pixels to draw named masks at, at least one.
         size: the most variants in a ladder (the dense operation counts), at least 1.
         least: the least variants in a ladder, the dense operation among them where it is above 1,
-            also where fewer are as fast: each is put where it costs least.
+            also where fewer are as fast: each is put where it costs least. At most `size`; there
+            are no more than densities that were measured and variants that ran.
         calls: in a timed chain, at least 1.
         samples: timed rounds, at least 1.
         cache: keep measurements in the user's cache, or in this folder, and take them from there;
@@ -73,6 +74,8 @@ def tune(
     for name, given in (("size", size), ("least", least), ("calls", calls), ("samples", samples)):
         if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
             raise ValueError(f"{name}={given!r}; it takes an int of 1 or more")
+    if least > size:
+        raise ValueError(f"least={least} is above size={size}")
     if not isinstance(cache, (bool, str, Path)):
         raise TypeError(f"cache must be a bool or a folder, not {type(cache).__name__}")
     densities, masks = _densities(densities), _masks(masks)

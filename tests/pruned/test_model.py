@@ -182,3 +182,23 @@ def test_tuning_keeps_what_it_measured(rng, tmp_path):
     assert "measured for this plan" in explained
     tuned.save(tmp_path / "a.plan")
     assert js.PrunedWeight.load(tmp_path / "a.plan").plan == tuned.plan
+
+
+@pytest.mark.parametrize(
+    ("sparsity", "options", "message"),
+    [
+        (1.5, {}, "sparsity=1.5"),
+        ("a", {}, "sparsity='a'"),
+        (None, {}, "sparsity=None"),
+        ({"nope/kernel": 0.5}, {}, "sparsity names 'nope/kernel'"),
+        ({"a/kernel": 2.0}, {}, r"sparsity\['a/kernel'\]=2.0"),
+        (lambda name, leaf: -1.0, {"smallest": 0}, "sparsity of 'a/kernel'=-1.0"),
+        (0.5, {"groups": {"zzz": 2}}, "groups names 'zzz'"),
+        (0.5, {"positions": -3}, "positions=-3"),
+        (0.5, {"smallest": "a"}, "smallest='a'"),
+    ],
+)
+def test_wrong_options_of_prune_model(sparsity, options, message):
+    params = {"a": {"kernel": np.ones((4, 6), np.float32)}}
+    with pytest.raises((TypeError, ValueError), match=message):
+        js.prune_model(params, sparsity, **options)

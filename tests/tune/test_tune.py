@@ -254,3 +254,8 @@ def test_command(tmp_path):
     assert "masked_conv" in done.output
     done = CliRunner().invoke(app, ["tune", "--case=nothing"])
     assert done.exit_code == 2
+
+
+def test_least_is_not_above_size():
+    with pytest.raises(ValueError, match="least=4 is above size=2"):
+        js.tune(lambda: None, least=4, size=2)
