@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from conv_sweep import TOKENS
 
+from jaxsparse.index.chosen import no_index
 from jaxsparse.ops.masked_conv_run import on_device
 from jaxsparse.select.config import config
 from jaxsparse.select.select import Problem
@@ -27,7 +28,7 @@ from jaxsparse.select.table import DENSE, Entry, TuningTable, shipped
 from jaxsparse.testing.cases import ConvCase, cases
 from jaxsparse.tune.costs import Costs
 from jaxsparse.tune.rates import Regret, entries, fit, judge
-from jaxsparse.tune.sweep import Sample, no_index, params_of
+from jaxsparse.tune.sweep import TILES, Sample, params_of
 
 DEVICE = "NVIDIA H200"
 NEAR = 1.05
@@ -98,7 +99,8 @@ def modelled(case: ConvCase, dtype: str, table: TuningTable, levels: int = 24) -
     x = jax.ShapeDtypeStruct(case.x_shape, dtype)
     kernel = jax.ShapeDtypeStruct(case.kernel_shape, dtype)
     with config(tuning=table):
-        every = on_device(params_of(case, dtype), "cuda", x, kernel, no_index(case.mask_shape))
+        index = no_index(case.mask_shape, TILES)
+        every = on_device(params_of(case, dtype), "cuda", x, kernel, index)
     held = {n: c for n, c in every.costs.items() if c.list == 0 or n == DENSE}
     density = [(i + 0.5) / levels for i in range(levels)]
     rows = [[1e-6 * c.at(round(d * every.tiles[0]), 0) for c in held.values()] for d in density]

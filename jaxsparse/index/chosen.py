@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Int32
 
 from jaxsparse.ffi import Implementation
 from jaxsparse.index.portfolio import portfolio_index
-from jaxsparse.index.types import TileIndex
+from jaxsparse.index.types import TileIndex, max_tiles
 from jaxsparse.select.costs import Candidate, rows_of
 
 
@@ -61,3 +61,15 @@ def chosen_index(
     index, *others = found.indices
     fields = {f.name: getattr(index, f.name) for f in dataclasses.fields(index)}
     return ChosenIndex(**fields, choice=found.choice, others=tuple(others), candidates=candidates)
+
+
+def no_index(shape: tuple[int, int, int], tiles: tuple[tuple[int, int], ...]) -> ChosenIndex:
+    """The static side of an index of a mask of `shape` with room for every tile; it holds no
+    arrays.
+    """
+    nothing: Any = None
+    first, *others = (
+        ChosenIndex(nothing, nothing, nothing, nothing, tile, shape, max_tiles(shape, tile, "grid"))
+        for tile in tiles
+    )
+    return dataclasses.replace(first, others=tuple(others))

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int32, UInt32
 
-from jaxsparse.bits import unpack_mask
+from jaxsparse.bits import pack_mask, unpack_mask
 from jaxsparse.bits.integers import static_int
 from jaxsparse.bits.pack import implementation_key, word_count
 from jaxsparse.ffi import Implementation
@@ -196,6 +196,11 @@ def index_of_words(
     spec = ListSpec(width, tile, room, bool(ordered), align, implementation_key(implementation))
     ids, count, overflow = list_tiles(words, spec)
     return TileIndex(ids, count, overflow, words, tile, shape, room, align)
+
+
+def cover_words(index: TileIndex) -> jax.Array:
+    """`pack_mask(index.cover())`, which `words` is where the list holds every tile."""
+    return pack_mask(index.cover()) if index.may_overflow else index.words
 
 
 @functools.partial(jax.jit, static_argnums=1)

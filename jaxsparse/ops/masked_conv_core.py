@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxsparse.bits import unpack_mask
 from jaxsparse.index import TileIndex
 from jaxsparse.index.tile_index import build_index
+from jaxsparse.index.types import cover_words
 from jaxsparse.mask.reach import reach
 from jaxsparse.ops import masked_conv_run
 from jaxsparse.ops.geometry import Geometry
@@ -123,7 +124,7 @@ def _input_grad(
     back = dataclasses.replace(
         p, geometry=geo.transposed(x_shape[1:3], (kh, kw), g.shape[1:3]), out_dtype=g.dtype.name
     )
-    return conv(back, g, flipped, None, None, target, masked_conv_run.cover_words(index))
+    return conv(back, g, flipped, None, None, target, cover_words(index))
 
 
 def touched_pixels(

@@ -6,12 +6,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxsparse.bits import pack_mask
 from jaxsparse.ffi import ffi_call
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
-from jaxsparse.index.types import index_of_words
+from jaxsparse.index.types import cover_words, index_of_words
 from jaxsparse.ops.masked_conv_native import DTYPES, attributes, is_hopper, sizes
 from jaxsparse.select.explain import record
 from jaxsparse.select.select import Choice
@@ -78,8 +77,7 @@ def dkernel(
 
 def pixels_of(index: TileIndex, *, ordered: bool) -> TileIndex:
     """The covered pixels one by one: no pixel twice (components overlap), no product in vain."""
-    words = pack_mask(index.cover()) if index.may_overflow else index.words
-    return index_of_words(words, index.shape[2], (1, 1), ordered=ordered)
+    return index_of_words(cover_words(index), index.shape[2], (1, 1), ordered=ordered)
 
 
 def explain(p: Any, x: Any, g: Any, kernel_shape: tuple[int, ...], index: TileIndex) -> None:

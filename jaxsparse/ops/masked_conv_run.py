@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
-from jaxsparse.bits import pack_mask, unpack_mask
+from jaxsparse.bits import unpack_mask
 from jaxsparse.ffi import Implementation, dispatch
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.index import TileIndex
-from jaxsparse.index.chosen import ChosenIndex, chosen_index
+from jaxsparse.index.chosen import chosen_index, no_index
 from jaxsparse.index.mask_index import with_mask
 from jaxsparse.index.tile_index import build_index
-from jaxsparse.index.types import index_of_words, max_tiles
+from jaxsparse.index.types import cover_words, index_of_words
 from jaxsparse.ops import masked_conv_device as device
 from jaxsparse.ops import masked_conv_dkernel
 from jaxsparse.ops import masked_conv_native as native
@@ -115,11 +115,6 @@ def fold_index(index: TileIndex, batched: Any, axis_size: int) -> TileIndex:
     return index_of_words(words, w, index.tile, ordered=settings().deterministic)
 
 
-def cover_words(index: TileIndex) -> jax.Array:
-    """`pack_mask(index.cover())`, which `words` is where the list holds every tile."""
-    return pack_mask(index.cover()) if index.may_overflow else index.words
-
-
 def _on_device(p: ConvParams, platform: str, x, kernel, bias, base, index, x_words, residual):
     """Run the variant that `select/` chooses; the dense convolution is among them."""
     problem = problem_of(p, x, kernel, index, platform)
@@ -167,7 +162,7 @@ def index_of_mask(p: ConvParams, x: Any, kernel: Any, mask: jax.Array, *, fills:
     names = plan("masked_conv", p.implementation, NAMES)
     if names.get(platform) == platform and {*tile} <= {1, 2, 4, 8, 16, 32}:
         for tiles in ((tile, (8, 8)), (tile,)):
-            like = _no_index(shape, tiles)
+            like = no_index(shape, tiles)
             takes = [*native.variants(p, platform, x, kernel, like), "dense"]
             problem = problem_of(p, x, kernel, like, platform)
             offered = on_device(p, platform, x, kernel, like, fills=fills)
@@ -176,16 +171,6 @@ def index_of_mask(p: ConvParams, x: Any, kernel: Any, mask: jax.Array, *, fills:
                 return chosen_index(mask, tiles, chosen, implementation=p.implementation)
     built = build_index(mask, ordered=p.deterministic, implementation=p.implementation)
     return with_mask(built, mask)
-
-
-def _no_index(shape: tuple[int, int, int], tiles: tuple[tuple[int, int], ...]) -> ChosenIndex:
-    """The static side of an index with room for every tile; it holds no arrays."""
-    nothing: Any = None
-    first, *others = (
-        ChosenIndex(nothing, nothing, nothing, nothing, tile, shape, max_tiles(shape, tile, "grid"))
-        for tile in tiles
-    )
-    return dataclasses.replace(first, others=tuple(others))
 
 
 def describe(p: ConvParams, name: str, x: Any, kernel: Any, index: TileIndex, *, fills: bool):

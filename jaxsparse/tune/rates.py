@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from scipy.optimize import nnls
 
+from jaxsparse.index.chosen import no_index
 from jaxsparse.ops.masked_conv_cost import Work, features
 from jaxsparse.ops.masked_conv_run import on_device
 from jaxsparse.select.config import config
@@ -19,7 +20,7 @@ from jaxsparse.select.table import DENSE, Entry, Rate, TuningTable
 from jaxsparse.select.variants import table
 from jaxsparse.testing import ConvCase
 from jaxsparse.tune.costs import Costs
-from jaxsparse.tune.sweep import TILES, Sample, no_index, params_of
+from jaxsparse.tune.sweep import TILES, Sample, params_of
 
 OP = "masked_conv"
 #: (start in us, fill in us a megabyte) of a typical variant and how much a deviation by 1 weighs:
@@ -183,7 +184,7 @@ def candidates_of(case: ConvCase, dtype: str, tuning: TuningTable) -> tuple[Cand
     x = jax.ShapeDtypeStruct(case.x_shape, dtype)
     kernel = jax.ShapeDtypeStruct(case.kernel_shape, dtype)
     with config(tuning=tuning):
-        index = no_index(case.mask_shape)
+        index = no_index(case.mask_shape, TILES)
         return on_device(params_of(case, dtype), "cuda", x, kernel, index).candidates
 
 

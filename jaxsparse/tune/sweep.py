@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxsparse.bench.chain import tolerance
 from jaxsparse.bench.conv_probe import ConvProbe
-from jaxsparse.index.chosen import ChosenIndex
+from jaxsparse.index.chosen import ChosenIndex, no_index
 from jaxsparse.index.portfolio import portfolio_index
 from jaxsparse.index.types import TileIndex
 from jaxsparse.ops import masked_conv
@@ -71,12 +71,6 @@ def params_of(case: ConvCase, dtype: str) -> ConvParams:
     return ConvParams(case.geometry, None, "default", dtype)
 
 
-def no_index(shape: tuple[int, int, int]) -> ChosenIndex:
-    """The static side of an index of both lists; it holds no arrays."""
-    shapes = jax.eval_shape(_lists, jax.ShapeDtypeStruct(shape, bool))
-    return _index(shapes)
-
-
 def _lists(mask: jax.Array) -> Any:
     return portfolio_index(mask, TILES, jnp.zeros((1, len(COLUMNS)), jnp.float32)).indices
 
@@ -91,7 +85,7 @@ def all_candidates(case: ConvCase, dtype: str) -> list[Candidate]:
     """Every candidate that a call which chooses may hold: of each variant one over its list and one
     over every tile. Their costs are not known.
     """
-    p, index = params_of(case, dtype), no_index(case.mask_shape)
+    p, index = params_of(case, dtype), no_index(case.mask_shape, TILES)
     x = jax.ShapeDtypeStruct(case.x_shape, dtype)
     kernel = jax.ShapeDtypeStruct(case.kernel_shape, dtype)
     found = []
@@ -130,7 +124,7 @@ def grouped(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
 
 def alone(case: ConvCase, dtype: str) -> list[str]:
     """The variants that only a call of their own runs, those of several CTAs a tile."""
-    p, index = params_of(case, dtype), no_index(case.mask_shape)
+    p, index = params_of(case, dtype), no_index(case.mask_shape, TILES)
     x = jax.ShapeDtypeStruct(case.x_shape, dtype)
     kernel = jax.ShapeDtypeStruct(case.kernel_shape, dtype)
     rows = table("masked_conv", "cuda").values()

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from jaxsparse.index.chosen import no_index
 from jaxsparse.ops import masked_conv_device as device
 from jaxsparse.select.costs import Candidate
 from jaxsparse.select.variants import Variant
@@ -31,7 +32,7 @@ def test_calls_hold_eight_and_streams_stand_apart(monkeypatch):
 
 
 def test_the_index_of_a_sweep_has_both_lists():
-    index = sweep.no_index((2, 20, 12))
+    index = no_index((2, 20, 12), sweep.TILES)
     assert [like.tile for like in device.lists_of(index)] == [(1, 1), (8, 8)]
     assert [like.n_tiles for like in device.lists_of(index)] == [480, 12]
 
