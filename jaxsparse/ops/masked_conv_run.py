@@ -30,7 +30,10 @@ from jaxsparse.reference import masked_conv as reference
 from jaxsparse.select import Problem, choose
 from jaxsparse.select.config import settings
 from jaxsparse.select.select import OnDevice, default_tile, home_platform, select
-from jaxsparse.select.variants import table
+from jaxsparse.select.variants import also_runs, table
+
+for _platform in ("cpu", "cuda"):
+    also_runs("masked_conv", _platform, "dense")
 
 
 @dataclasses.dataclass(frozen=True)

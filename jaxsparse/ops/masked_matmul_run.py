@@ -19,12 +19,15 @@ from jaxsparse.ops.batching import unfold
 from jaxsparse.reference import masked_matmul as reference
 from jaxsparse.select import Problem, choose
 from jaxsparse.select.select import select
-from jaxsparse.select.variants import table
+from jaxsparse.select.variants import also_runs, table
 
 #: The implementations that this op offers.
 OFFERED = ("cuda", "cpu", "reference")
 
 Block = tuple[int, int]
+
+for _platform in ("cpu", "cuda"):
+    also_runs("masked_matmul", _platform, "dense")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,11 +12,16 @@ from jaxsparse.pruned.dense import DENSE_CPU, DENSE_CUDA
 from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.pruned.executors_cuda import CUDA_EXECUTORS
 from jaxsparse.pruned.strips import STRIPS
+from jaxsparse.select.variants import also_runs
 
 EXECUTORS: dict[str, tuple[Executor, ...]] = {
     "cpu": (STRIPS, DENSE_CPU),
     "cuda": (*CUDA_EXECUTORS, DENSE_CUDA),
 }
+
+for _op in ("pruned_matmul", "pruned_conv"):
+    for _platform, _executors in EXECUTORS.items():
+        also_runs(_op, _platform, *(e.name for e in _executors))
 
 OPERAND = (
     "the values are an operand, and this executor builds them in: "

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 
 class Variant(NamedTuple):
-    """One row of an op's variant table: its name, platform, the number that its handler knows it
-    by, and its fields.
+    """One way to run an op: its name, platform, the number that its handler knows it by (-1 where
+    it is no row of a handler's table) and the fields of its row.
     """
 
     op: str
@@ -21,31 +21,50 @@ class Variant(NamedTuple):
 @functools.cache
 def table(op: str, platform: str) -> dict[str, Variant]:
     """Name -> variant, in the table's order; empty where the op has no variants on the platform."""
-    file = resources.files("jaxsparse") / "select" / "variants" / platform / f"{op}_variants.json"
+    file = _folder() / platform / f"{op}_variants.json"
     if not file.is_file():
         return {}
     rows = json.loads(file.read_text())["variants"]
     return {r["name"]: Variant(op, platform, r["name"], r["number"], r) for r in rows}
 
 
-OPS = ("masked_conv",)
+#: op -> (platform, name) of what runs it beside the rows of its tables.
+_BESIDE: dict[str, list[tuple[str, str]]] = {}
+
+
+def also_runs(op: str, platform: str, *names: str) -> None:
+    """Let `variants(op)` list names that are no rows of a table: the dense operation, executors."""
+    _BESIDE.setdefault(op, []).extend((platform, name) for name in names)
 
 
 def variants(op: str) -> list[Variant]:
-    """The variants of `op` on every platform that this build has tables for.
+    """The variants of `op`, on every platform that this build has kernels for: each is a name that
+    `js.config(variant=)` takes, except those of "masked_conv_dkernel" (the gradient of a
+    convolution's kernel), which a rule chooses.
+
+    Args:
+        op: "masked_conv", "masked_conv_dkernel", "masked_matmul", "grouped_matmul",
+            "pruned_matmul" or "pruned_conv".
 
     Raises:
         ValueError: when there is no such op.
     """
-    found = [v for platform in ("cpu", "cuda") for v in table(op, platform).values()]
-    if not found and op not in OPS:
-        raise ValueError(f"op={op!r} is none of {', '.join(sorted({*OPS, *_with_tables()}))}")
-    return found
+    rows = [v for platform in ("cpu", "cuda") for v in table(op, platform).values()]
+    built = {p for p in ("cpu", "cuda") if (_folder() / p).is_dir()}
+    beside = [Variant(op, p, name, -1, {}) for p, name in _BESIDE.get(op, ()) if p in built]
+    if not rows and op not in _BESIDE:
+        raise ValueError(f"op={op!r} is none of {', '.join(sorted({*_BESIDE, *_with_tables()}))}")
+    return rows + beside
+
+
+def _folder() -> Any:
+    """Where the build puts its tables, a folder a platform."""
+    return resources.files("jaxsparse") / "select" / "variants"
 
 
 def _with_tables() -> set[str]:
     """The ops that this build has a table for on some platform."""
-    folder = resources.files("jaxsparse") / "select" / "variants"
+    folder = _folder()
     platforms = [p for p in folder.iterdir() if p.is_dir()] if folder.is_dir() else []
     files = [f.name for p in platforms for f in p.iterdir()]
     return {f.removesuffix("_variants.json") for f in files if f.endswith("_variants.json")}

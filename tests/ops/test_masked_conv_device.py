@@ -42,6 +42,7 @@ def names():
         v.name
         for v in rows
         if v.platform == PLATFORM
+        and v.name != "dense"
         and v.number not in ({0, 1} if PLATFORM == "cuda" else set())
         and v.fields.get("cluster", 1) * v.fields.get("split_k", 1) == 1
     ]
