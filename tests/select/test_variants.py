@@ -26,13 +26,18 @@ def test_listed_executors_can_be_asked_for(rng):
     w[rng.random((64, 64)) < 0.9] = 0
     weight = js.inspect(w)
     x = jnp.asarray(rng.standard_normal((256, 64)), jnp.float32)
-    ran = []
+    against = js.explain(lambda a: js.pruned_matmul(a, weight), x).calls[0].against
+    ran = set()
     for name in names("pruned_matmul"):
         with js.config(variant=name):
-            call = js.explain(lambda a: js.pruned_matmul(a, weight), x).calls[0]
-        ran.append(call.variant(0))
-    assert set(ran) <= {*names("pruned_matmul")}
-    assert {"dense"} < set(ran)
+            if name in against:
+                with pytest.raises(ValueError, match=f"variant='{name}'"):
+                    js.pruned_matmul(x, weight)
+            else:
+                call = js.explain(lambda a: js.pruned_matmul(a, weight), x).calls[0]
+                ran.add(call.variant(0))
+                assert call.variant(0) == name
+    assert {"dense"} < ran
 
 
 def test_an_op_without_variants_is_named():
