@@ -3,7 +3,7 @@
 //
 // Both tiles have 128-byte rows with the 128-byte swizzle: 8 rows make an atom of 1024 bytes. A
 // (and a K-major B) puts K along the row; a transposed B puts N along it, in blocks of 64 columns.
-// K is 32 bytes an instruction.
+// A may also have 64-byte rows with the 64-byte swizzle. K is 32 bytes an instruction.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "cuda/core/dtype.cuh"
+#include "cuda/core/wgmma_registers.cuh"
 
 namespace jaxsparse::ptx {
 
@@ -21,10 +22,12 @@ inline constexpr int kAtomBytes = 1024;
 // along the contiguous axis, used by a transposed operand only; groups of 8 rows are `stride` bytes
 // apart along the other axis. The swizzle goes by the address in shared memory: a tile may start at
 // any row.
+template <int RowBytes = 128>
 __device__ __forceinline__ uint64_t TileDescriptor(uint32_t shared, uint32_t leading,
                                                    uint32_t stride = kAtomBytes) {
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  return kSwizzle128 | (static_cast<uint64_t>(stride >> 4) << 32) |
+  static_assert(RowBytes == 128 || RowBytes == 64, "rows are swizzled by their own width");
+  constexpr uint64_t kSwizzle = uint64_t{RowBytes == 128 ? 1 : 2} << 62;
+  return kSwizzle | (static_cast<uint64_t>(stride >> 4) << 32) |
          (static_cast<uint64_t>(leading >> 4) << 16) | ((shared & 0x3FFFF) >> 4);
 }
 
@@ -53,32 +56,6 @@ __device__ __forceinline__ void MmaTouch(float (&d)[Count]) {
 template <typename T, int N>
 __device__ __forceinline__ void Mma(float (&d)[N / 2], uint64_t a, uint64_t b, int accumulate);
 
-#define JAXSPARSE_ACC8(i)                                                                     \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
-      "+f"(d[i + 6]), "+f"(d[i + 7])
-#define JAXSPARSE_ACC32(i) \
-  JAXSPARSE_ACC8(i), JAXSPARSE_ACC8(i + 8), JAXSPARSE_ACC8(i + 16), JAXSPARSE_ACC8(i + 24)
-
-#define JAXSPARSE_REGS_32                                                                 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
-  "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define JAXSPARSE_REGS_64                                                                 \
-  JAXSPARSE_REGS_32                                                                       \
-  ", "                                                                                    \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
-  "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define JAXSPARSE_REGS_128                                                                \
-  JAXSPARSE_REGS_64                                                                       \
-  ", "                                                                                    \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, " \
-  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, " \
-  "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "    \
-  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "  \
-  "%126, %127"
-#define JAXSPARSE_ACC_32 JAXSPARSE_ACC32(0)
-#define JAXSPARSE_ACC_64 JAXSPARSE_ACC32(0), JAXSPARSE_ACC32(32)
-#define JAXSPARSE_ACC_128 JAXSPARSE_ACC_64, JAXSPARSE_ACC32(64), JAXSPARSE_ACC32(96)
-
 // The last immediates say whether A and B are transposed; TF32 has no such choice.
 #define JAXSPARSE_MMA(TYPE, N, REGS, SHAPE, KIND, A, B, FLAG, TRANSPOSE)                  \
   template <>                                                                             \
@@ -103,13 +80,5 @@ JAXSPARSE_MMA_TYPES(256, 128, "%128", "%129", "%130")
 
 #undef JAXSPARSE_MMA_TYPES
 #undef JAXSPARSE_MMA
-#undef JAXSPARSE_ACC_128
-#undef JAXSPARSE_ACC_64
-#undef JAXSPARSE_ACC_32
-#undef JAXSPARSE_REGS_128
-#undef JAXSPARSE_REGS_64
-#undef JAXSPARSE_REGS_32
-#undef JAXSPARSE_ACC32
-#undef JAXSPARSE_ACC8
 
 }  // namespace jaxsparse::ptx

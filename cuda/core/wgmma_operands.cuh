@@ -5,33 +5,9 @@
 #include <type_traits>
 
 #include "cuda/core/wgmma.cuh"
+#include "cuda/core/wgmma_registers.cuh"
 
 namespace jaxsparse::ptx {
-
-#define JAXSPARSE_ACC8(i)                                                                     \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
-      "+f"(d[i + 6]), "+f"(d[i + 7])
-#define JAXSPARSE_ACC32(i) \
-  JAXSPARSE_ACC8(i), JAXSPARSE_ACC8(i + 8), JAXSPARSE_ACC8(i + 16), JAXSPARSE_ACC8(i + 24)
-#define JAXSPARSE_ACC_32 JAXSPARSE_ACC32(0)
-#define JAXSPARSE_ACC_64 JAXSPARSE_ACC32(0), JAXSPARSE_ACC32(32)
-#define JAXSPARSE_ACC_128 JAXSPARSE_ACC_64, JAXSPARSE_ACC32(64), JAXSPARSE_ACC32(96)
-#define JAXSPARSE_REGS_32                                                                 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
-  "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define JAXSPARSE_REGS_64                                                                 \
-  JAXSPARSE_REGS_32                                                                       \
-  ", "                                                                                    \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
-  "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define JAXSPARSE_REGS_128                                                                \
-  JAXSPARSE_REGS_64                                                                       \
-  ", "                                                                                    \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, " \
-  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, " \
-  "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "    \
-  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "  \
-  "%126, %127"
 
 // FLAG is the number of the operand that says whether to accumulate; INPUTS name A, B and the
 // orders.
@@ -99,13 +75,5 @@ __device__ __forceinline__ void MmaRegisters(float (&d)[N / 2], const uint32_t (
 }
 
 #undef JAXSPARSE_MMA
-#undef JAXSPARSE_REGS_128
-#undef JAXSPARSE_REGS_64
-#undef JAXSPARSE_REGS_32
-#undef JAXSPARSE_ACC_128
-#undef JAXSPARSE_ACC_64
-#undef JAXSPARSE_ACC_32
-#undef JAXSPARSE_ACC32
-#undef JAXSPARSE_ACC8
 
 }  // namespace jaxsparse::ptx
