@@ -70,7 +70,13 @@ class MaskBytes {
       for (int i = 0; i < 9; ++i) integers[i] = __ldg(from + i);
     } else {
 #pragma unroll
-      for (int i = 0; i < 9; ++i) integers[i] = Integer(begin + 4 * i);
+      for (int i = 0; i < 9; ++i) {
+        const int64_t at = begin + 4 * i;
+        const bool whole = at >= 0 && at + 4 <= size_;
+        integers[i] = 0;
+        if (whole) integers[i] = __ldg(from + i);
+        if (!whole && at > -4 && at < size_) integers[i] = Integer(at);
+      }
     }
     uint32_t bits = 0;
 #pragma unroll

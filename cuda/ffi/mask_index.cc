@@ -72,35 +72,63 @@ ffi::Error MaskIndex(cudaStream_t stream, Mask mask, Words words, ffi::ResultBuf
   }
   PortfolioArgs args = MaskArgs(mask, words, scratch);
   args.sizes = 1;
-  args.count = count->typed_data();
-  args.overflow = static_cast<bool*>(overflow->untyped_data());
   const auto room = static_cast<int64_t>(scratch->element_count());
   const auto th_log2 = SmallLog2(tile_h), tw_log2 = SmallLog2(tile_w);
   if (th_log2 && tw_log2) {
     if (room < kPortfolioScratch) return Invalid("mask index: scratch is too small");
-    args.list[0] = {*th_log2, *tw_log2, capacity, ids->typed_data()};
+    args.list[0] = {*th_log2,
+                    *tw_log2,
+                    capacity,
+                    ids->typed_data(),
+                    count->typed_data(),
+                    static_cast<bool*>(overflow->untyped_data())};
     return Status(Launch(args, stream));
   }
-  const TileIndexArgs list{args.words, dims[0],       dims[1],     dims[2],      dims[3],
-                           tile_h,     tile_w,        capacity,    ordered != 0, ids->typed_data(),
-                           args.count, args.overflow, args.scratch};
+  const TileIndexArgs list{args.words,
+                           dims[0],
+                           dims[1],
+                           dims[2],
+                           dims[3],
+                           tile_h,
+                           tile_w,
+                           capacity,
+                           ordered != 0,
+                           ids->typed_data(),
+                           count->typed_data(),
+                           static_cast<bool*>(overflow->untyped_data()),
+                           args.scratch};
   if (room < TileIndexScratch(list)) return Invalid("mask index: scratch is too small");
   const cudaError_t packed =
       PackMask(args.mask, dims[0] * dims[1] * dims[2], dims[3], args.words, stream);
   return Status(packed == cudaSuccess ? TileIndex(list, stream) : packed);
 }
 
+// The results of list `t`: its ids, count and overflow; nothing where one has another shape.
+std::optional<PortfolioList> ListOf(const ffi::RemainingRets& lists, int64_t t, int64_t masks) {
+  auto ids = lists.get<ffi::BufferR2<ffi::S32>>(3 * t);
+  auto count = lists.get<ffi::BufferR1<ffi::S32>>(3 * t + 1);
+  auto overflow = lists.get<ffi::BufferR1<ffi::PRED>>(3 * t + 2);
+  if (!ids.has_value() || !count.has_value() || !overflow.has_value() ||
+      (*ids)->dimensions()[0] != masks || (*count)->dimensions()[0] != masks ||
+      (*overflow)->dimensions()[0] != masks) {
+    return std::nullopt;
+  }
+  return PortfolioList{0,
+                       0,
+                       (*ids)->dimensions()[1],
+                       (*ids)->typed_data(),
+                       (*count)->typed_data(),
+                       static_cast<bool*>((*overflow)->untyped_data())};
+}
+
 ffi::Error Portfolio(cudaStream_t stream, Mask mask, ffi::BufferR3<ffi::F32> costs, Words words,
-                     ffi::ResultBufferR2<ffi::S32> count, ffi::ResultBufferR2<ffi::PRED> overflow,
-                     ffi::ResultBufferR1<ffi::S32> choice, Scratch scratch, ffi::RemainingRets ids,
-                     int64_t tiles) {
+                     ffi::ResultBufferR1<ffi::S32> choice, Scratch scratch,
+                     ffi::RemainingRets lists, int64_t tiles) {
   const auto dims = mask.dimensions();
-  const auto sizes = static_cast<int64_t>(ids.size());
-  if (sizes > kMaxPortfolio || !SameImages(mask, words) || costs.dimensions()[0] != dims[0] ||
-      costs.dimensions()[1] > INT32_MAX / 5 || costs.dimensions()[2] != 5 ||
-      count->dimensions()[0] != dims[0] || count->dimensions()[1] != sizes ||
-      overflow->dimensions()[0] != dims[0] || overflow->dimensions()[1] != sizes ||
-      choice->dimensions()[0] != dims[0]) {
+  const auto sizes = static_cast<int64_t>(lists.size() / 3);
+  if (sizes > kMaxPortfolio || lists.size() % 3 != 0 || !SameImages(mask, words) ||
+      costs.dimensions()[0] != dims[0] || costs.dimensions()[1] > INT32_MAX / 5 ||
+      costs.dimensions()[2] != 5 || choice->dimensions()[0] != dims[0]) {
     return Invalid("portfolio index: operands, results and attributes disagree");
   }
   if (static_cast<int64_t>(scratch->element_count()) < kPortfolioScratch) {
@@ -110,17 +138,19 @@ ffi::Error Portfolio(cudaStream_t stream, Mask mask, ffi::BufferR3<ffi::F32> cos
   args.sizes = static_cast<int32_t>(sizes);
   args.variants = static_cast<int32_t>(costs.dimensions()[1]);
   args.costs = costs.typed_data();
-  args.count = count->typed_data();
-  args.overflow = static_cast<bool*>(overflow->untyped_data());
   args.choice = choice->typed_data();
   int64_t strip = 1;
   for (int64_t t = 0; t < sizes; ++t) {
-    auto list = ids.get<ffi::BufferR2<ffi::S32>>(t);
+    const auto list = ListOf(lists, t, dims[0]);
     const auto code = static_cast<int32_t>(tiles >> (8 * t) & 0xff);
-    if (!list.has_value() || (*list)->dimensions()[0] != dims[0] || code / 8 > 5 || code % 8 > 5) {
-      return Invalid("portfolio index: ids must be s32[L, capacity] for each tile up to 32 x 32");
+    if (!list || code / 8 > 5 || code % 8 > 5) {
+      return Invalid(
+          "portfolio index: ids s32[L, capacity], count s32[L], overflow pred[L] for each tile up "
+          "to 32 x 32");
     }
-    args.list[t] = {code / 8, code % 8, (*list)->dimensions()[1], (*list)->typed_data()};
+    args.list[t] = *list;
+    args.list[t].th_log2 = code / 8;
+    args.list[t].tw_log2 = code % 8;
     if (!IndexFits32(dims[1], dims[2], dims[3], 1 << (code / 8), 1 << (code % 8))) {
       return Invalid("portfolio index: the mask is out of range");
     }
@@ -162,8 +192,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparsePortfolioIndexCuda, jaxsparse::Portfolio,
                                   .Arg<ffi::BufferR4<ffi::PRED>>()
                                   .Arg<ffi::BufferR3<ffi::F32>>()
                                   .Ret<ffi::BufferR4<ffi::U32>>()
-                                  .Ret<ffi::BufferR2<ffi::S32>>()
-                                  .Ret<ffi::BufferR2<ffi::PRED>>()
                                   .Ret<ffi::BufferR1<ffi::S32>>()
                                   .Ret<ffi::BufferR1<ffi::S32>>()
                                   .RemainingRets()

@@ -51,6 +51,8 @@ StripList ToList(const PortfolioArgs& args, const PortfolioList& list) {
   out.tile_starts = starts;
   out.capacity = static_cast<uint32_t>(list.capacity);
   out.ids = list.ids;
+  out.count = list.count;
+  out.overflow = list.overflow;
   return out;
 }
 
@@ -79,6 +81,9 @@ void CutStrips(const PortfolioArgs& args, int64_t room, StripArgs* out) {
 StripArgs PlanStrips(const PortfolioArgs& args, int32_t blocks, int32_t warps, int64_t room) {
   StripArgs out{};
   out.mask = args.mask;
+  out.reach = args.reach;
+  out.images = args.images;
+  out.by_height = Division(static_cast<uint32_t>(std::max<int64_t>(args.height, 1)));
   out.words = args.words;
   out.lists = args.lists;
   out.rows = args.images * args.height;
@@ -97,8 +102,6 @@ StripArgs PlanStrips(const PortfolioArgs& args, int32_t blocks, int32_t warps, i
   ShareWarps(warps, &out);
   out.costs = args.costs;
   out.variants = args.variants;
-  out.count = args.count;
-  out.overflow = args.overflow;
   out.choice = args.choice;
   out.scratch = args.scratch;
   return out;

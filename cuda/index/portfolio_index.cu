@@ -24,14 +24,28 @@
 #include <mutex>
 
 #include "cuda/index/build_lists.cuh"
+#include "cuda/index/reach.cuh"
 #include "cuda/index/strips.cuh"
 #include "cuda/index/team.cuh"
 
 namespace jaxsparse {
 namespace {
 
+// Where the words of a mask come from.
+struct FromBytes {
+  __device__ static void Pack(const StripArgs&, int64_t /*mask*/, const StripWords& words) {
+    words.PackBytes();
+  }
+};
+struct FromReach {
+  __device__ static void Pack(const StripArgs& args, int64_t mask, const StripWords& words) {
+    const ReachWords reach(args, mask);
+    words.Pack<1>([&](int32_t row, int32_t w) { return reach.Load(row, w); });
+  }
+};
+
 // The lists of `args`, a mask after another where a team has several.
-template <class Team>
+template <class Team, class Source>
 __global__ void __launch_bounds__(kMaxIndexWarps * 32, 1)
     BuildLists(const __grid_constant__ StripArgs args) {
   extern __shared__ int32_t entries[];  // of each warp; then the block's words
@@ -49,14 +63,14 @@ __global__ void __launch_bounds__(kMaxIndexWarps * 32, 1)
     const WarpShare share(args, words, list);
     CostRow row;
     if (chooses && args.variants > 0) row = CostRow(args, mask, 0);
-    words.Pack();
+    Source::Pack(args, mask, words);
     __syncthreads();
     StripTiles first;
     const int32_t mine = CountShare(share, &first);
     const WarpPlace place = FindPlace(args, team, mask, t, mine);
     if (warp == list.first_warp && lane == 0 && team.rank() == 0) {
-      args.count[mask * args.sizes + t] = place.total;
-      args.overflow[mask * args.sizes + t] = static_cast<uint32_t>(place.total) > list.capacity;
+      args.list[t].count[mask] = place.total;
+      args.list[t].overflow[mask] = static_cast<uint32_t>(place.total) > list.capacity;
     }
     if (choice_here) {
       if (warp == list.first_warp && lane == 0) totals[t] = place.total;
@@ -74,6 +88,12 @@ __global__ void __launch_bounds__(kMaxIndexWarps * 32, 1)
 constexpr int64_t kWarpBytes = StripStore::kEntries * sizeof(int32_t);
 constexpr int64_t kMostWordBytes = 64 << 10;
 constexpr int kStaticBytes = 2 << 10;  // at least what the kernels have besides
+
+using Kernel = void (*)(StripArgs);
+
+// The kernels of a team, for a mask as bytes and for what a mask reaches.
+template <class Team>
+constexpr Kernel kKernels[] = {BuildLists<Team, FromBytes>, BuildLists<Team, FromReach>};
 
 // What a device can hold.
 struct DeviceLimits {
@@ -93,18 +113,21 @@ cudaError_t AskDevice(int device, DeviceLimits* limits) {
   if (status != cudaSuccess) return status;
   limits->shared = static_cast<int>(
       std::min<int64_t>(shared - kStaticBytes, kMaxIndexWarps * kWarpBytes + kMostWordBytes));
-  for (const auto kernel : {BuildLists<SoloTeam>, BuildLists<ClusterTeam>, BuildLists<GridTeam>}) {
-    status =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, limits->shared);
-    if (status != cudaSuccess) return status;
+  for (const auto& kernels : {kKernels<SoloTeam>, kKernels<ClusterTeam>, kKernels<GridTeam>}) {
+    for (const int source : {0, 1}) {
+      status = cudaFuncSetAttribute(kernels[source], cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    limits->shared);
+      if (status != cudaSuccess) return status;
+    }
   }
   status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (status != cudaSuccess) return status;
   if (major >= 9) {
     limits->cluster = 8;  // every such device has that
-    status = cudaFuncSetAttribute(BuildLists<ClusterTeam>,
-                                  cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    if (status != cudaSuccess) return status;
+    for (const Kernel kernel : kKernels<ClusterTeam>) {
+      status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+      if (status != cudaSuccess) return status;
+    }
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {kLargestCluster, 1, 1};
@@ -115,7 +138,7 @@ cudaError_t AskDevice(int device, DeviceLimits* limits) {
     config.attrs = &attribute;
     config.numAttrs = 1;
     int clusters = 0;
-    status = cudaOccupancyMaxActiveClusters(&clusters, BuildLists<ClusterTeam>, &config);
+    status = cudaOccupancyMaxActiveClusters(&clusters, kKernels<ClusterTeam>[0], &config);
     if (status == cudaSuccess && clusters > 0) limits->cluster = kLargestCluster;
     if (status != cudaSuccess) cudaGetLastError();
   }
@@ -184,6 +207,7 @@ cudaError_t PortfolioIndex(const PortfolioArgs& args, PortfolioTeam team, cudaSt
   const int64_t warps = team.threads / 32;
   const int64_t room = std::min(limits.shared - warps * kWarpBytes, kMostWordBytes);
   const StripArgs strips = PlanStrips(args, team.blocks, static_cast<int32_t>(warps), room);
+  const int reaches = args.reach.rows.stride > 0 ? 1 : 0;  // words of an empty mask are null
   cudaLaunchAttribute attribute{};
   cudaLaunchConfig_t config{};
   config.blockDim = static_cast<unsigned>(team.threads);
@@ -196,17 +220,17 @@ cudaError_t PortfolioIndex(const PortfolioArgs& args, PortfolioTeam team, cudaSt
     attribute.id = cudaLaunchAttributeCooperative;
     attribute.val.cooperative = 1;
     config.gridDim = static_cast<unsigned>(team.blocks);
-    return cudaLaunchKernelEx(&config, BuildLists<GridTeam>, strips);
+    return cudaLaunchKernelEx(&config, kKernels<GridTeam>[reaches], strips);
   }
   const int64_t masks = std::min<int64_t>(args.lists, (int64_t{1} << 30) / team.blocks);
   config.gridDim = static_cast<unsigned>(masks * team.blocks);
   if (team.blocks == 1) {
     config.numAttrs = 0;
-    return cudaLaunchKernelEx(&config, BuildLists<SoloTeam>, strips);
+    return cudaLaunchKernelEx(&config, kKernels<SoloTeam>[reaches], strips);
   }
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {static_cast<unsigned>(team.blocks), 1, 1};
-  return cudaLaunchKernelEx(&config, BuildLists<ClusterTeam>, strips);
+  return cudaLaunchKernelEx(&config, kKernels<ClusterTeam>[reaches], strips);
 }
 
 }  // namespace jaxsparse

@@ -15,19 +15,32 @@ constexpr int kLargestCluster = 16;
 struct PortfolioList {
   int32_t th_log2, tw_log2;
   int64_t capacity;
-  int32_t* ids;  // [lists, capacity]
+  int32_t* ids;    // [lists, capacity]
+  int32_t* count;  // [lists]
+  bool* overflow;  // [lists]
 };
 
-// `lists` independent masks uint8[images, height, width].
+// The pixels that some active output pixel of a convolution reads: of a mask of the output, packed.
+// Input pixel n of an axis is read by output pixel o through tap k where
+// n * lhs_dilation + pad = o * stride + k * dilation.
+struct ReachSource {
+  const uint32_t* words;  // [lists, images, height, ceil(width/32)], of the output; absent: bytes
+  const uint32_t* keep;   // of the input's shape, or absent: the other pixels are left out
+  int32_t height, width;  // of the output
+  struct Axis {
+    int32_t taps, stride, pad, dilation, lhs_dilation;
+  } rows, columns;
+};
+
+// `lists` independent masks uint8[images, height, width]: given as bytes, or as what they reach.
 struct PortfolioArgs {
   const uint8_t* mask;
+  ReachSource reach;
   int64_t lists, images, height, width;
   int32_t sizes, variants;
   PortfolioList list[kMaxPortfolio];  // [sizes]
   const float* costs;                 // [lists, variants, 5]; may be absent with `choice`
   uint32_t* words;                    // [lists, images, height, ceil(width/32)]
-  int32_t* count;                     // [lists, sizes]
-  bool* overflow;                     // [lists, sizes]
   int32_t* choice;                    // [lists]
   int32_t* scratch;                   // [kPortfolioScratch]
 };

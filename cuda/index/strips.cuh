@@ -23,30 +23,34 @@ class StripWords {
     first_row_ = RowOf(first_strip_);
     count_ = (RowOf(first_strip_ + strips_) - first_row_) * args.chunk;
     begin_ = (mask * args.rows + first_row_) * args.row_words + first_column_;
-    row_of_all_ = mask * args.rows + first_row_;
+    first_of_mask_ = mask * args.rows;
   }
 
   __device__ int32_t strips() const { return strips_; }
 
-  // Every word from bytes to bits, which stay in `words` and here; all threads of the block.
-  __device__ void Pack() const {
+  // Every word, `load(row, word of the row)`, stays in `words` and here; all threads of the block
+  // call, each with `kBatch` words in flight.
+  template <int kBatch, class Load>
+  __device__ void Pack(const Load& load) const {
+    PackFrom<kBatch>(threadIdx.x, [&](int32_t i) {
+      const int32_t row = args_.by_chunk.Quotient(i);
+      const int32_t w = min(first_column_ + i - row * args_.chunk, args_.row_words - 1);
+      return load(first_row_ + row, w);
+    });
+  }
+
+  // The same from bytes to bits.
+  __device__ void PackBytes() const {
+    const MaskBytes bytes(args_.mask, args_.mask_bytes, args_.width);
     if (!args_.wide) {
-      PackFrom<1>(threadIdx.x, [&](int32_t i) {
-        const int32_t row = args_.by_chunk.Quotient(i);
-        const int32_t w = min(first_column_ + i - row * args_.chunk, args_.row_words - 1);
-        return Bytes().LoadAny(row_of_all_ + row, w);
-      });
+      Pack<1>([&](int32_t row, int32_t w) { return bytes.LoadAny(first_of_mask_ + row, w); });
     } else if (args_.linear && args_.width % 32 == 0) {
-      const uint4* bytes = reinterpret_cast<const uint4*>(args_.mask) + 2 * begin_;
+      const uint4* from = reinterpret_cast<const uint4*>(args_.mask) + 2 * begin_;
       PackFrom<4>(threadIdx.x, [&](int32_t i) {
-        return PackWord(__ldg(bytes + 2 * i), __ldg(bytes + 2 * i + 1));
+        return PackWord(__ldg(from + 2 * i), __ldg(from + 2 * i + 1));
       });
     } else {
-      PackFrom<2>(threadIdx.x, [&](int32_t i) {
-        const int32_t row = args_.by_chunk.Quotient(i);
-        const int32_t w = min(first_column_ + i - row * args_.chunk, args_.row_words - 1);
-        return Bytes().LoadWide(row_of_all_ + row, w);
-      });
+      Pack<2>([&](int32_t row, int32_t w) { return bytes.LoadWide(first_of_mask_ + row, w); });
     }
   }
 
@@ -87,8 +91,6 @@ class StripWords {
     const int32_t image = args_.by_strips.Quotient(strip);
     return image * args_.height + ((strip - image * args_.strips) << args_.strip_log2);
   }
-
-  __device__ MaskBytes Bytes() const { return {args_.mask, args_.mask_bytes, args_.width}; }
 
   // The OR of `rows` words, at most 1 << th_log2, from word `i` of the block on, a row apart. A row
   // taken twice does no harm, so four loads are in flight without a branch.
@@ -131,7 +133,7 @@ class StripWords {
 
   const StripArgs& args_;
   uint32_t* shared_;
-  int64_t begin_, row_of_all_;
+  int64_t begin_, first_of_mask_;
   int32_t first_strip_, strips_, first_row_, first_column_, count_;
 };
 

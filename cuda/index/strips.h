@@ -36,6 +36,8 @@ struct StripList {
   uint32_t tile_starts;  // bit p is set when a tile begins at pixel column p of a word
   uint32_t capacity;
   int32_t* ids;
+  int32_t* count;
+  bool* overflow;
 };
 
 // What the kernels get. A strip is 1 << strip_log2 rows of an image, as high as the highest tile.
@@ -53,8 +55,9 @@ struct StripArgs {
   StripList list[kMaxPortfolio];
   const float* costs;
   int32_t variants;
-  int32_t* count;
-  bool* overflow;
+  ReachSource reach;
+  int64_t images;
+  Division by_height;
   int32_t* choice;
   int32_t* scratch;
 

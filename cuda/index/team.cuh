@@ -30,7 +30,8 @@ class SoloTeam {
 class ClusterTeam {
  public:
   static constexpr int kMaxBlocks = kLargestCluster;
-  __device__ explicit ClusterTeam(const StripArgs& args) : args_(args) { Arrive(); }
+  // Nothing was written yet that this arrival would have to publish.
+  __device__ explicit ClusterTeam(const StripArgs& args) : args_(args) { ArriveEmpty(); }
 
   __device__ int64_t first_mask() const { return Mask(); }
   __device__ int64_t mask_stride() const { return args_.by_blocks.Quotient(gridDim.x); }
@@ -67,10 +68,12 @@ class ClusterTeam {
     return cooperative_groups::this_cluster().map_shared_rank(address, block);
   }
   __device__ static void Arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+  __device__ static void ArriveEmpty() { asm volatile("barrier.cluster.arrive.relaxed;"); }
   __device__ static void Join() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 #else
   __device__ static int32_t* At(int32_t* address, int /*block*/) { return address; }
   __device__ static void Arrive() {}
+  __device__ static void ArriveEmpty() {}
   __device__ static void Join() { __syncthreads(); }
 #endif
 

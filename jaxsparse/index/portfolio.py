@@ -28,13 +28,16 @@ class Portfolio(NamedTuple):
 
     Attributes:
         indices: a `TileIndex` per tile, of the same words.
-        counts: int32[k], the active tiles of each, also past a capacity.
         choice: int32[], the row of `costs` that is cheapest.
     """
 
     indices: tuple[TileIndex, ...]
-    counts: Int32[Array, "k"]
     choice: Int32[Array, ""]
+
+    @property
+    def counts(self) -> Int32[Array, "k"]:
+        """int32[k], the active tiles of each list, also past a capacity."""
+        return jnp.stack([index.count for index in self.indices], -1)
 
 
 class PortfolioSpec(NamedTuple):
@@ -86,12 +89,13 @@ def portfolio_index(
         raise ValueError(f"costs must be float32[v, 5], rows of {', '.join(COLUMNS)}, or [v, 3]")
     costs = jnp.pad(jnp.asarray(costs), ((0, 0), (0, len(COLUMNS) - costs.shape[1])))
     spec = PortfolioSpec(tiles, room, implementation_key(implementation))
-    words, counts, overflow, choice, *ids = _list(jnp.asarray(spatial_mask), costs, spec)
+    words, choice, *lists = _list(jnp.asarray(spatial_mask), costs, spec)
+    each = zip(lists[0::3], lists[1::3], lists[2::3], tiles, room, strict=True)
     indices = tuple(
-        TileIndex(each, counts[t], overflow[t], words, tile, shape, room[t])
-        for t, (each, tile) in enumerate(zip(ids, tiles, strict=True))
+        TileIndex(ids, count, overflow, words, tile, shape, capacity)
+        for ids, count, overflow, tile, capacity in each
     )
-    return Portfolio(indices, counts, choice)
+    return Portfolio(indices, choice)
 
 
 def _check_tiles(tiles: Any) -> tuple[tuple[int, int], ...]:
@@ -122,7 +126,9 @@ def _list(mask: jax.Array, costs: jax.Array, spec: PortfolioSpec) -> tuple[jax.A
 
 @functools.cache
 def _lister(spec: PortfolioSpec) -> Callable[..., tuple[jax.Array, ...]]:
-    """mask[L,B,H,W], costs[L,v,5] -> L portfolios. Its vmap rule folds the batch axis into L."""
+    """mask[L,B,H,W], costs[L,v,5] -> words, choice, then ids, count, overflow of each list, of L
+    masks. Its vmap rule folds the batch axis into L.
+    """
 
     def run_here(mask: jax.Array, costs: jax.Array) -> tuple[jax.Array, ...]:
         return dispatch(
@@ -157,22 +163,27 @@ def _native(
     spec: PortfolioSpec, scratch: int, mask: jax.Array, costs: jax.Array
 ) -> tuple[jax.Array, ...]:
     lists, images, height, width = mask.shape
-    sizes = len(spec.tiles)
-    words, count, overflow, choice, _, *ids = ffi_call(
+    words, choice, _, *found = ffi_call(
         "jaxsparse_portfolio_index",
         [
             ((lists, images, height, word_count(width)), np.uint32),
-            ((lists, sizes), np.int32),
-            ((lists, sizes), np.bool_),
             ((lists,), np.int32),
             ((scratch,), np.int32),
-            *(((lists, capacity), np.int32) for capacity in spec.capacities),
+            *(
+                result
+                for capacity in spec.capacities
+                for result in (
+                    ((lists, capacity), np.int32),
+                    ((lists,), np.int32),
+                    ((lists,), np.bool_),
+                )
+            ),
         ],
         mask,
         costs,
         tiles=_encode(spec.tiles),
     )
-    return words, count, overflow, choice, *ids
+    return words, choice, *found
 
 
 def _encode(tiles: tuple[tuple[int, int], ...]) -> int:

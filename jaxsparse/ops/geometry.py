@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from jaxsparse.bits.integers import static_int
+from jaxsparse.index.reach_index import Window
 
 Pair = tuple[int, int]
 
@@ -20,6 +21,11 @@ class Geometry:
     dilation: Pair
     lhs_dilation: Pair
     groups: int
+
+    def window(self, kernel_hw: Pair) -> Window:
+        """What it reads, without the size of its input."""
+        (top, _), (left, _) = self.padding
+        return Window(kernel_hw, self.strides, (top, left), self.dilation, self.lhs_dilation)
 
     def out_size(self, in_hw: Sequence[int], kernel_hw: Sequence[int]) -> Pair:
         """Height and width of the result."""

@@ -7,7 +7,6 @@ are ops with rules of their own, so derivatives of any order stay sparse.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,11 +14,9 @@ import jax.numpy as jnp
 
 from jaxsparse.bits import unpack_mask
 from jaxsparse.index import TileIndex
-from jaxsparse.index.tile_index import build_index
+from jaxsparse.index.reach_index import reach_index
 from jaxsparse.index.types import cover_words
-from jaxsparse.mask.reach import reach
 from jaxsparse.ops import masked_conv_run
-from jaxsparse.ops.geometry import Geometry
 from jaxsparse.ops.masked_conv_dkernel import explain as explain_dkernel
 from jaxsparse.ops.masked_conv_run import ConvParams
 from jaxsparse.reference.activations import ACTIVATIONS
@@ -116,26 +113,13 @@ def _input_grad(
     kh, kw, per_group, outputs = kernel.shape
     grouped = kernel[::-1, ::-1].reshape(kh, kw, per_group, geo.groups, outputs // geo.groups)
     flipped = grouped.transpose(0, 1, 4, 3, 2).reshape(kh, kw, outputs // geo.groups, x_shape[3])
-    cover = index.cover()
-    touched = touched_pixels(geo, cover, (kh, kw), x_shape[1:3])
-    if x_words is not None:
-        touched &= unpack_mask(x_words, x_shape[2])
-    target = build_index(touched, (1, 1), ordered=p.deterministic)
+    active = cover_words(index)
+    window, hw = geo.window((kh, kw)), (x_shape[1], x_shape[2])
+    target = reach_index(active, window, index.shape[2], hw, x_words, p.implementation)
     back = dataclasses.replace(
         p, geometry=geo.transposed(x_shape[1:3], (kh, kw), g.shape[1:3]), out_dtype=g.dtype.name
     )
-    return conv(back, g, flipped, None, None, target, cover_words(index))
-
-
-def touched_pixels(
-    geo: Geometry, cover: jax.Array, kernel_hw: Sequence[int], in_hw: Sequence[int]
-) -> jax.Array:
-    """bool[B,H,W]: input pixels that a tap of an active output pixel reads."""
-    spread = tuple(
-        (n - 1) * up + 1 if n else 0 for n, up in zip(in_hw, geo.lhs_dilation, strict=True)
-    )
-    seen = reach(cover, kernel_hw, geo.strides, geo.padding, geo.dilation, spread)
-    return seen[:, :: geo.lhs_dilation[0], :: geo.lhs_dilation[1]]
+    return conv(back, g, flipped, None, None, target, active)
 
 
 def _activation_grad(activation: str | None, y: jax.Array | None, g: jax.Array) -> jax.Array:

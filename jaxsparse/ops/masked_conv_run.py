@@ -27,6 +27,7 @@ from jaxsparse.ops import masked_conv_native as native
 from jaxsparse.ops.batching import fold, loop_over, unfold
 from jaxsparse.ops.geometry import Geometry
 from jaxsparse.reference import masked_conv as reference
+from jaxsparse.reference.reach_index import touched_pixels
 from jaxsparse.select import Problem, choose
 from jaxsparse.select.config import settings
 from jaxsparse.select.select import OnDevice, default_tile, home_platform, select
@@ -241,9 +242,7 @@ def _reference_dkernel(p: ConvParams, kernel_hw, x, g, index):
     shape = (*kernel_hw, x.shape[3] // p.geometry.groups, g.shape[3])
     if 0 in (*x.shape, *g.shape, *shape):
         return jnp.zeros(shape, jnp.float32)
-    from jaxsparse.ops.masked_conv_core import touched_pixels
-
-    seen = touched_pixels(p.geometry, index.cover(), kernel_hw, x.shape[1:3])
+    seen = touched_pixels(index.cover(), p.geometry.window(kernel_hw), x.shape[1:3])
     x = jnp.where(seen[..., None], x, jnp.zeros_like(x))
     linear = functools.partial(
         reference.masked_conv,

@@ -14,8 +14,8 @@ def portfolio_index(
     tiles: tuple[tuple[int, int], ...],
     capacities: tuple[int, ...],
 ) -> tuple[jax.Array, ...]:
-    """mask bool[L,B,H,W], costs float32[L,v,5] -> words uint32[L,B,H,W/32], count int32[L,k],
-    overflow bool[L,k], choice int32[L], then ids int32[L,capacity] of each tile.
+    """mask bool[L,B,H,W], costs float32[L,v,5] -> words uint32[L,B,H,W/32], choice int32[L], then
+    ids int32[L,capacity], count int32[L] and overflow bool[L] of each tile.
     """
     words = pack_mask(mask)
     width = mask.shape[3]
@@ -26,7 +26,7 @@ def portfolio_index(
     count = jnp.stack([count for _, count, _ in lists], 1)
     overflow = jnp.stack([overflow for _, _, overflow in lists], 1)
     choice = choose(costs, count, overflow)
-    return words, count, overflow, choice, *(ids for ids, _, _ in lists)
+    return words, choice, *(result for each in lists for result in each)
 
 
 def choose(costs: jax.Array, count: jax.Array, overflow: jax.Array) -> jax.Array:

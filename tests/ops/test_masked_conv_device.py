@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -125,6 +126,28 @@ def test_a_mask_is_indexed_and_chosen_for_in_one_call(call, rng):
     assert text.count("@jaxsparse_") == 2
     assert "jaxsparse_portfolio_index" in text
     assert "jaxsparse_masked_conv_device" in text
+
+
+def test_nothing_runs_between_the_index_and_the_convolution(call, rng):
+    """The convolution takes the index's results as they are: no list's count is cut out."""
+    with js.config(selection="device", tuning=table_with(steps())):
+        text = jax.jit(call).lower(masks(rng)[2]).compile().as_text()
+    made = {}  # instruction -> its operation and its operands
+    for line in text[text.index("\nENTRY") :].splitlines():
+        found = re.match(r"\s*(?:ROOT )?%?(\S+) = .*? ([a-z-]+)\((.*?)\)", line)
+        if found:
+            made[found[1]] = found[2], re.findall(r"%?([\w.-]+)", found[3])
+            if '"jaxsparse_masked_conv_device"' in line:
+                made["convolution"] = made[found[1]]
+
+    def source(name):
+        while made[name][0] in ("bitcast", "get-tuple-element"):
+            name = made[name][1][0]
+        return made[name][0]
+
+    sources = [source(name) for name in made["convolution"][1] if name in made]
+    assert sources.count("custom-call") == 4  # ids, count, words, choice
+    assert set(sources) <= {"custom-call", "parameter", "constant", "copy"}
 
 
 def test_an_index_serves_many_ops(call, rng):

@@ -1,0 +1,147 @@
+"""`reach_index`: from the words of an output's mask to the list of the input pixels that it reads,
+in one custom call.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, UInt32
+
+from jaxsparse.bits.pack import implementation_key, word_count
+from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.index.checks import check_size
+from jaxsparse.index.mask_list import PORTFOLIO_SCRATCH, WordsAndLists
+from jaxsparse.index.types import TileIndex, max_tiles
+from jaxsparse.reference.reach_index import reach_index as reference_reach
+
+Pair = tuple[int, int]
+TILE = (1, 1)
+
+
+class Window(NamedTuple):
+    """What a convolution reads: input pixel n of an axis, by output pixel o through tap k, where
+    n * lhs_dilation + pad = o * stride + k * dilation. `pads` are (top, left), and may be negative.
+    """
+
+    taps: Pair
+    strides: Pair
+    pads: Pair
+    dilation: Pair
+    lhs_dilation: Pair
+
+
+class _Spec(NamedTuple):
+    window: Window
+    out_width: int
+    in_hw: Pair
+    implementation: Any
+
+
+def reach_index(
+    words: UInt32[Array, "B Ho words"],
+    window: Window,
+    out_width: int,
+    in_hw: Pair,
+    keep: UInt32[Array, "B H words"] | None = None,
+    implementation: Implementation = None,
+) -> TileIndex:
+    """List the input pixels that some active output pixel reads.
+
+    Args:
+        words: uint32[B, Ho, ceil(out_width/32)], a mask of the output as `pack_mask` wrote it.
+        window: of the convolution; in each axis one of stride and lhs_dilation is 1.
+        out_width: of the output.
+        in_hw: (H, W) of the input.
+        keep: uint32[B, H, ceil(W/32)], leaves out all other pixels; None keeps all.
+        implementation: as in `tile_index`.
+
+    Returns:
+        A `TileIndex` of single pixels, of shape (B, H, W), with room for all.
+
+    Raises:
+        ValueError: for more pixels than int32 can count, and when a named implementation cannot
+            run.
+    """
+    shape = (words.shape[0], *in_hw)
+    check_size(shape, TILE, "grid")
+    given = words[None], *(() if keep is None else (keep[None],))
+    found = _lister(_Spec(window, out_width, in_hw, implementation_key(implementation)))(*given)
+    packed, ids, count, overflow = (x[0] for x in found)
+    return TileIndex(ids, count, overflow, packed, TILE, shape, max_tiles(shape, TILE, "grid"))
+
+
+@functools.cache
+def _lister(spec: _Spec) -> Callable[..., WordsAndLists]:
+    """words[L,B,Ho,Wo/32] and, maybe, keep[L,B,H,W/32] -> L lists. Its vmap rule folds the batch
+    axis into L.
+    """
+
+    def run_here(*operands: jax.Array) -> WordsAndLists:
+        return dispatch(
+            "tile_index",
+            spec.implementation,
+            cuda=functools.partial(_native, spec, PORTFOLIO_SCRATCH),
+            cpu=functools.partial(_native, spec, 0),
+            reference=functools.partial(_reference, spec),
+        )(*operands)
+
+    run = jax.custom_batching.custom_vmap(run_here)
+
+    @run.def_vmap
+    def rule(axis_size: int, in_batched: list[bool], *operands: jax.Array):
+        full = [
+            x if batched else jnp.broadcast_to(x, (axis_size, *x.shape))
+            for x, batched in zip(operands, in_batched, strict=True)
+        ]
+        lists = full[0].shape[1]
+        out = run(*(x.reshape(axis_size * lists, *x.shape[2:]) for x in full))
+        out = tuple(x.reshape(axis_size, lists, *x.shape[1:]) for x in out)
+        return out, (True,) * len(out)
+
+    return run
+
+
+def _reference(
+    spec: _Spec, words: jax.Array, keep: jax.Array | None = None
+) -> tuple[jax.Array, ...]:
+    return reference_reach(
+        words, keep, window=spec.window, out_width=spec.out_width, in_hw=spec.in_hw
+    )
+
+
+def _native(
+    spec: _Spec, scratch: int, words: jax.Array, keep: jax.Array | None = None
+) -> tuple[jax.Array, ...]:
+    lists, images = words.shape[:2]
+    height, width = spec.in_hw
+    window = spec.window
+    packed, ids, count, overflow, _ = ffi_call(
+        "jaxsparse_reach_index",
+        [
+            ((lists, images, height, word_count(width)), np.uint32),
+            ((lists, images * height * width), np.int32),
+            ((lists,), np.int32),
+            ((lists,), np.bool_),
+            ((scratch,), np.int32),
+        ],
+        words,
+        jnp.zeros(0, jnp.uint32) if keep is None else keep,
+        width=width,
+        out_width=spec.out_width,
+        kernel_h=window.taps[0],
+        kernel_w=window.taps[1],
+        stride_h=window.strides[0],
+        stride_w=window.strides[1],
+        pad_top=window.pads[0],
+        pad_left=window.pads[1],
+        dilation_h=window.dilation[0],
+        dilation_w=window.dilation[1],
+        lhs_dilation_h=window.lhs_dilation[0],
+        lhs_dilation_w=window.lhs_dilation[1],
+        tile=0,
+    )
+    return packed, ids, count, overflow
