@@ -1,16 +1,17 @@
-"""The figures of benchmarks/results/{grouped_matmul,moe}_nvidia_h200.md that a machine lent for a
-minute can give: every way is compiled on a thread of its own, and timed in a chain of calls.
+"""The tables of benchmarks/results/{grouped_matmul,moe}_<device>.md that are taken inside jitted
+programs: chains of calls, and mixtures of experts whose ways are all compiled first, on threads,
+and whose GPU time is taken.
 
     python benchmarks/grouped_in_jit.py grouped=4096x768x3072x8 route layers moe=switch_b8_e64@60
 
-`grouped`: rows x depth x outputs x experts; `moe`: cases of `jaxsparse.testing`, and the seconds
-that compiling may take: what is not ready then is left out. The serial loop is compiled without
-autotuning, for each of its products has a shape of its own; `batched` instead of `moe` does without
-it.
+`jaxsparse bench grouped_matmul` and `jaxsparse bench moe` check every output and time one way after
+the other; this is for many large cases. `grouped`: rows x depth x outputs x experts. `moe`: cases
+of `jaxsparse.testing`, and the seconds in which compiling may start: what has not begun then is
+left out, and nothing is timed before all that began is done. A serial loop of few experts is
+unrolled and compiled without autotuning, for each of its products has a shape of its own.
 """
 
 import functools
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ import numpy as np
 
 import jaxsparse as js
 from jaxsparse.bench import moe as bench
+from jaxsparse.bench.gpu_clock import GpuClock
 from jaxsparse.nn import moe
 from jaxsparse.testing.product_cases import MOE_CASES
 
@@ -85,7 +87,7 @@ def grouped(rows: int, depth: int, outputs: int, experts: int) -> None:
     for name, (way, n) in ways.items():
         if large and name in ("fused, ragged_dot", "drhs, ragged_dot"):
             continue
-        one = jax.jit(way).lower(lhs[0], rhs[0], gy[0]).compile().memory_analysis()
+        one: Any = jax.jit(way).lower(lhs[0], rhs[0], gy[0]).compile().memory_analysis()
         known = one.argument_size_in_bytes + one.output_size_in_bytes
         chain = jax.jit(
             lambda lhs, rhs, gy, way=way, n=n: [
@@ -134,12 +136,16 @@ def layers() -> None:
         print(f"MoE T={tokens} d={d} hidden={hidden} E={experts} top{top_k}: {us:.1f} us")
 
 
-def mixtures(names: list[str], seconds: float, loops: bool) -> None:
-    """Mixtures of experts against a padded batch, ragged_dot and, if `loops`, a serial loop."""
-    exact = jax.lax.Precision.DEFAULT
+def mixtures(names: list[str], seconds: float) -> None:
+    """Mixtures of experts against a padded batch, ragged_dot and a serial loop: GPU time from the
+    first kernel to the last.
+    """
+    exact, clock = jax.lax.Precision.DEFAULT, GpuClock(hold_us=2000)
     pool = ThreadPoolExecutor(14)
+    todo: dict[tuple[str, str, str], Callable[[], Any]] = {}
     jobs: dict[tuple[str, str, str], Future] = {}
     drawn: dict[str, Any] = {}
+    start = time.monotonic()
     for name in names:
         case = MOE_CASES[name]
         p = bench.make_operands(case, KIND)
@@ -151,24 +157,58 @@ def mixtures(names: list[str], seconds: float, loops: bool) -> None:
         ways: dict[str, Any] = {
             "jaxsparse": lambda i, x, p, c=case: bench.ours(c, x, p, exact, None),
             "padded": functools.partial(_rows, by_rows, bench.padded(max(sizes), exact)),
+            "serial": functools.partial(_rows, by_rows, bench.one_by_one(sizes, exact)),
             "ragged_dot": functools.partial(_rows, by_rows, bench.ragged(exact)),
         }
-        if loops:
-            ways["serial"] = functools.partial(_rows, by_rows, bench.serial(sizes, exact))
         for way, layer in ways.items():
-            options = {"xla_gpu_autotune_level": "0"} if way == "serial" else None
+            unrolled = way == "serial" and case.experts < bench.UNROLLED_EXPERTS
+            options = {"xla_gpu_autotune_level": "0"} if unrolled else None
             for what in bench.WHATS:
-                run = jax.jit(functools.partial(bench._call, what, layer, 0))
-                jobs[name, what, way] = pool.submit(_compile, run, options, xs[0], p)
+                run = jax.jit(functools.partial(_timed, clock, what, layer))
+                todo[name, what, way] = functools.partial(_compile, run, options, xs[0], p)
+    for key in sorted(todo, key=lambda key: key[2] == "ragged_dot"):
+        jobs[key] = pool.submit(todo[key])
     wait(jobs.values(), timeout=seconds)
-    for (name, what, way), job in jobs.items():
-        if job.done():
-            p, xs, sizes = drawn[name]
-            run, n = job.result(), 4 if way == "serial" else 8
-            us = wall(lambda run=run, n=n, xs=xs, p=p: [run(x, p) for x in xs[:n]][-1], n, 3)
-            temp = run.memory_analysis().temp_size_in_bytes / 1e6
-            spread = f"rows {min(sizes)} to {max(sizes)}"
-            print(f"{name}, {spread}, {what}, {way}: {us:.0f} us, temp {temp:.1f} MB", flush=True)
+    pool.shutdown(cancel_futures=True)
+    print(f"compiled in {time.monotonic() - start:.0f} s", flush=True)
+    for name, (p, xs, sizes) in drawn.items():
+        for what in bench.WHATS:
+            mine = {way: job for (n, w, way), job in jobs.items() if (n, w) == (name, what)}
+            runs = {way: job.result() for way, job in mine.items() if not job.cancelled()}
+            if not runs:
+                continue
+            error = _disagreement([run(xs[0], p) for run in runs.values()])
+            print(f"{name}, rows {min(sizes)} to {max(sizes)}, {what}: differ by {error:.1e}")
+            for way, run in runs.items():
+                us = []
+                for x in xs:
+                    jax.block_until_ready(run(x, p))
+                    us.append(clock.microseconds())
+                temp = run.memory_analysis().temp_size_in_bytes / 1e6
+                print(f"    {way}: {sorted(us)[4]:.0f} us, temp {temp:.1f} MB", flush=True)
+        drawn[name] = ({}, [], sizes)
+
+
+def _timed(clock: GpuClock, what: str, layer: Any, x: jax.Array, p: Any) -> Any:
+    """One call between the clock's events."""
+    leaves, tree = jax.tree.flatten(bench.call(what, layer, 0, clock.start([x])[0], p))
+    return jax.tree.unflatten(tree, clock.stop(leaves))
+
+
+def _disagreement(outputs: list[Any]) -> float:
+    """The largest difference to the first of them, in the 2-norm, relative, leaf by leaf."""
+    first, *others = (jax.tree.leaves(v) for v in outputs)
+    worst = 0.0
+    for other in others:
+        for a, b in zip(first, other, strict=True):
+            worst = max(worst, float(_distance(a, b)))
+    return worst
+
+
+@jax.jit
+def _distance(a: jax.Array, b: jax.Array) -> jax.Array:
+    a, b = (v.astype(jnp.float32).reshape(-1) for v in (a, b))
+    return jnp.linalg.norm(a - b) / jnp.linalg.norm(a)
 
 
 def _rows(by_rows: Any, experts: Any, i: int, x: jax.Array, p: Any) -> jax.Array:
@@ -184,9 +224,8 @@ if __name__ == "__main__":
         key, _, value = argument.partition("=")
         if key == "grouped":
             grouped(*(int(n) for n in value.split("x")))
-        elif key in ("moe", "batched"):
+        elif key == "moe":
             cases, _, limit = value.partition("@")
-            mixtures(cases.split(","), float(limit or 600), key == "moe")
+            mixtures(cases.split(","), float(limit or 600))
         else:
             {"route": route, "layers": layers}[key]()
-    os._exit(0)  # compilations that are not ready are not waited for

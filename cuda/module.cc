@@ -17,6 +17,7 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseComponentIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePortfolioIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskIndexCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseReachIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDeviceCuda);
@@ -25,6 +26,8 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRouteCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRouteCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseTopExpertsCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseTopExpertsCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulDrhsCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedGatedCuda);
@@ -32,6 +35,7 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedMatmulCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedMatmulCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRecordSegmentsCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseFillRowsCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedMatmulCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedMatmulCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedNetworkCuda);
@@ -64,12 +68,14 @@ nb::dict Registrations() {
   targets["jaxsparse_mask_index"] = Staged(JaxsparseMaskIndexCudaInit, JaxsparseMaskIndexCuda);
   targets["jaxsparse_portfolio_index"] =
       Staged(JaxsparseMaskIndexCudaInit, JaxsparsePortfolioIndexCuda);
+  targets["jaxsparse_reach_index"] = Staged(JaxsparseMaskIndexCudaInit, JaxsparseReachIndexCuda);
   targets["jaxsparse_masked_conv"] = Staged(JaxsparseMaskedConvCudaInit, JaxsparseMaskedConvCuda);
   targets["jaxsparse_masked_conv_device"] =
       Staged(JaxsparseMaskedConvDeviceCudaInit, JaxsparseMaskedConvDeviceCuda);
   targets["jaxsparse_masked_conv_dkernel"] =
       Staged(JaxsparseMaskedConvDkernelCudaInit, JaxsparseMaskedConvDkernelCuda);
   targets["jaxsparse_route"] = Staged(JaxsparseRouteCudaInit, JaxsparseRouteCuda);
+  targets["jaxsparse_top_experts"] = Staged(JaxsparseTopExpertsCudaInit, JaxsparseTopExpertsCuda);
   targets["jaxsparse_grouped_matmul"] =
       Staged(JaxsparseGroupedMatmulCudaInit, JaxsparseGroupedMatmulCuda);
   targets["jaxsparse_grouped_matmul_drhs"] =
@@ -79,6 +85,7 @@ nb::dict Registrations() {
   targets["jaxsparse_masked_matmul"] =
       Staged(JaxsparseMaskedMatmulCudaInit, JaxsparseMaskedMatmulCuda);
   targets["jaxsparse_record_segments"] = Capsule(JaxsparseRecordSegmentsCuda);
+  targets["jaxsparse_fill_rows"] = Capsule(JaxsparseFillRowsCuda);
   targets["jaxsparse_bounded_matmul"] =
       Staged(JaxsparseBoundedMatmulCudaInit, JaxsparseBoundedMatmulCuda);
   targets["jaxsparse_bounded_network"] =

@@ -60,18 +60,23 @@ cudaError_t LaunchGroupedDrhsWgmma(const GroupedDrhsArgs& a, cudaStream_t stream
   const GroupedWorkspace w =
       GroupedWorkspace::Of(s, kDepthRows, false, a.out_type, false, a.scratch);
   if (a.scratch_bytes < w.bytes) return cudaErrorInvalidValue;
-  PlanRequest request = {};
-  request.sizes = a.index.sizes;
-  request.groups = s.groups;
-  request.sorted_rows = s.sorted_rows;
-  request.tile_m = kDepthRows;
-  cudaError_t status = LaunchGroupedPlan(request, w.plan, stream);
+  cudaError_t status = cudaSuccess;
   GroupedDrhsParams p = {};
+  if (s.groups > kMostDrhsSummed) {
+    PlanRequest request = {};
+    request.sizes = a.index.sizes;
+    request.groups = s.groups;
+    request.sorted_rows = s.sorted_rows;
+    request.tile_m = kDepthRows;
+    status = LaunchGroupedPlan(request, w.plan, stream);
+    p.starts = w.plan.starts;
+  }
   p.lhs =
       ReadsOf(a.lhs, s.lhs_rows, s.depth, a.in_type, a.index.gather, a.index.scatter, s.out_rows);
   p.gy =
       ReadsOf(a.gy, s.out_rows, s.outputs, a.in_type, a.index.scatter, a.index.gather, s.lhs_rows);
-  p.starts = w.plan.starts;
+  p.sizes = a.index.sizes;
+  p.sorted_rows = static_cast<int>(s.sorted_rows);
   p.row_weights = a.index.row_weights;
   p.drhs = a.drhs;
   p.groups = static_cast<int>(s.groups);

@@ -9,12 +9,13 @@
 //           axis. Row weights multiply lhs between shared memory and the tensor cores, in
 //           registers.
 // Grid:     persistent, one CTA a multiprocessor.
+// Plan:     a CTA sums up to 192 group sizes itself; more take a kernel before.
 // Stores:   a finished tile waits packed in registers and leaves during the next one's first steps.
 // Predicted: a step costs what one of the product does, 1024 to 1330 cycles; with 8 steps a tile
 //           the store of 64 KB would add a third.
 // Measured (H200, bf16): 686 TFLOP/s at 8192 x 4096 x 14336 with 8 equal groups (16 steps a tile),
-//           570 with unequal ones; 4096 rows, 768 x 3072: 43 us with 8 groups (46 with the store
-//           after the product, in the same run), 109 us with 64 (302 MB written, 3 TB/s).
+//           570 with unequal ones; 4096 rows, 768 x 3072: 38 us with 8 equal groups, 99 us with 64
+//           (302 MB written, 3 TB/s); 43 and 111 where a kernel summed up the sizes.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -31,14 +32,18 @@
 namespace jaxsparse {
 
 struct GroupedDrhsParams {
-  SortedRows lhs, gy;        // each the other's partner
-  const int32_t* starts;     // [groups + 1]
+  SortedRows lhs, gy;     // each the other's partner
+  const int32_t* starts;  // [groups + 1]; nullptr: CTAs sum up the sizes
+  const int32_t* sizes;
   const float* row_weights;  // nullptr: 1
   void* drhs;
-  int groups, depth, outputs, m_tiles, n_tiles;
+  int groups, sorted_rows, depth, outputs, m_tiles, n_tiles;
   bool out_f32;
   bool lhs_boxes, gy_boxes;  // not gathered: whole steps come in boxes of 64 rows by 128 bytes
 };
+
+// Up to this many groups no kernel sums up the sizes.
+inline constexpr int kMostDrhsSummed = 192;
 
 template <typename Element, bool ScaledRows>
 struct GroupedDrhsConfig {
@@ -64,11 +69,39 @@ struct GroupedDrhsConfig {
     uint8_t b[kStages][LoadB::kBytes];
     uint8_t out[4 * kConsumers][Boxes::kWarpBytes];
     float weights[kStages][kDepthRows];
+    int32_t starts[kMostDrhsSummed + 1];
     Ring ring;
   };
   static constexpr int kSharedBytes = sizeof(Shared) + 1024;  // room to align
   static_assert(kSharedBytes <= 227 * 1024, "the stages do not fit in shared memory");
 };
+
+// One warp: where each group's rows start, as the plan kernel finds it.
+__device__ __forceinline__ void SumStarts(const GroupedDrhsParams& p, int32_t* starts) {
+  constexpr int kPerLane = kMostDrhsSummed / 32;
+  const int first = threadIdx.x * kPerLane;
+  long long sizes[kPerLane], rows = 0;
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) {
+    sizes[j] = first + j < p.groups ? max(__ldg(p.sizes + first + j), 0) : 0;
+    rows += sizes[j];
+  }
+  long long end = rows;
+  for (int d = 1; d < 32; d *= 2) {
+    const long long below = __shfl_up_sync(0xFFFFFFFFu, end, d);
+    if (static_cast<int>(threadIdx.x) >= d) end += below;
+  }
+  long long start = end - rows;
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) {
+    starts[first + j] = static_cast<int32_t>(min(start, static_cast<long long>(p.sorted_rows)));
+    start += sizes[j];
+  }
+  if (threadIdx.x == 31) {
+    starts[kMostDrhsSummed] =
+        static_cast<int32_t>(min(start, static_cast<long long>(p.sorted_rows)));
+  }
+}
 
 // Tiles of all groups in turn, a group's depth fastest.
 class DrhsSchedule {
@@ -78,8 +111,11 @@ class DrhsSchedule {
     int begin, end;  // sorted rows
   };
 
-  __device__ explicit DrhsSchedule(const GroupedDrhsParams& p)
-      : p_(p), at_(blockIdx.x), tiles_(int64_t{p.groups} * p.m_tiles * p.n_tiles) {}
+  __device__ DrhsSchedule(const GroupedDrhsParams& p, const int32_t* starts)
+      : p_(p),
+        starts_(starts),
+        at_(blockIdx.x),
+        tiles_(int64_t{p.groups} * p.m_tiles * p.n_tiles) {}
 
   __device__ bool Next(Tile* tile) {
     if (at_ >= tiles_) return false;
@@ -88,14 +124,15 @@ class DrhsSchedule {
     const int inside = static_cast<int>(at_ - int64_t{tile->group} * per_group);
     tile->n_tile = inside / p_.m_tiles;
     tile->m_tile = inside - tile->n_tile * p_.m_tiles;
-    tile->begin = __ldg(p_.starts + tile->group);
-    tile->end = __ldg(p_.starts + tile->group + 1);
+    tile->begin = starts_[tile->group];
+    tile->end = starts_[tile->group + 1];
     at_ += gridDim.x;
     return true;
   }
 
  private:
   const GroupedDrhsParams& p_;
+  const int32_t* starts_;
   int64_t at_, tiles_;
 };
 
@@ -107,7 +144,7 @@ class DrhsSteps {
     int first, end;  // sorted rows, `end` the group's
   };
 
-  __device__ explicit DrhsSteps(const GroupedDrhsParams& p) : schedule_(p) {}
+  __device__ DrhsSteps(const GroupedDrhsParams& p, const int32_t* starts) : schedule_(p, starts) {}
 
   __device__ bool Next(Step* step) {
     first_ += kDepthRows;
@@ -164,13 +201,13 @@ __device__ __forceinline__ void LoadBoxes(uint32_t shared, const CUtensorMap* ma
 // looked up while this one's are copied.
 template <typename C>
 __device__ __forceinline__ void ProduceDepth(const GroupedDrhsParams& p, const CUtensorMap* lhs_map,
-                                             const CUtensorMap* gy_map,
+                                             const CUtensorMap* gy_map, const int32_t* starts,
                                              typename C::Shared& shared) {
   const int thread = threadIdx.x % kDepthThreads;
   const typename C::LoadA lhs(p.lhs, thread);
   const typename C::LoadB gy(p.gy, thread);
   DepthRows rows(p.lhs, p.gy, thread);
-  DrhsSteps steps(p);
+  DrhsSteps steps(p, starts);
   DrhsSteps::Step step, next;
   typename C::Position at;
   bool more = steps.Next(&next);
@@ -243,12 +280,12 @@ __device__ __forceinline__ void MultiplyDepth(typename C::Mma& mma, typename C::
 
 template <typename C>
 __device__ __forceinline__ void ConsumeDepth(const GroupedDrhsParams& p, const CUtensorMap* out,
-                                             typename C::Shared& shared) {
+                                             const int32_t* starts, typename C::Shared& shared) {
   const typename C::Rows store(p.drhs, p.outputs, p.out_f32);
   const typename C::Boxes boxes(out, ptx::SharedAddress(shared.out[threadIdx.x / 32]));
   typename C::Held held(boxes);
   const int warp_row = threadIdx.x / 32 * kStoreRows, lane_row = threadIdx.x % 32 / 4;
-  DrhsSchedule schedule(p);
+  DrhsSchedule schedule(p, starts);
   typename C::Position at;
   for (DrhsSchedule::Tile tile; schedule.Next(&tile);) {
     typename C::Mma mma;
@@ -285,13 +322,15 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   const uint32_t skew = (1024 - ptx::SharedAddress(raw) % 1024) % 1024;
   auto& shared = *reinterpret_cast<typename C::Shared*>(raw + skew);
   if (threadIdx.x == 0) shared.ring.Init();
+  const bool sums = p.starts == nullptr;
+  if (sums && threadIdx.x < 32) SumStarts(p, shared.starts);
   __syncthreads();
   if (threadIdx.x / 128 < C::kConsumers) {
     ptx::RaiseRegisters<C::kMultiplyRegisters>();
-    ConsumeDepth<C>(p, &out, shared);
+    ConsumeDepth<C>(p, &out, sums ? shared.starts : p.starts, shared);
   } else {
     ptx::LowerRegisters<C::kLoadRegisters>();
-    ProduceDepth<C>(p, &lhs, &gy, shared);
+    ProduceDepth<C>(p, &lhs, &gy, sums ? shared.starts : p.starts, shared);
   }
 #endif
 }

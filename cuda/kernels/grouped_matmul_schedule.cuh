@@ -9,7 +9,9 @@ namespace jaxsparse {
 // A tile as the loading warps tell it to the multiplying ones. group -1: zeros, nothing is loaded;
 // no rows: there are no more tiles.
 struct alignas(16) ColumnTile {
-  int group, first, rows, n_tile;
+  int group, first;
+  int16_t rows, halves;  // of the columns: 2, or 1 where two CTAs share them
+  int n_half;            // half column tiles before this one
 };
 
 // Stages that a tile passes through.
@@ -96,46 +98,61 @@ class SummedGroups {
 // Column tiles run slowest within a band of row tiles. Where groups have several row tiles a band
 // is of one group: CTAs at work at the same time share its weights, and the band's rows stay in L2
 // from one column tile to the next. Where weights are read once, bands run across groups.
-template <int TileM>
+//
+// A last round in which at most half of the CTAs would have a tile hands out half tiles, where
+// `Splits`.
+template <int TileM, bool Splits>
 class GroupedSchedule {
  public:
   // By all lanes of a warp together, and so is Next.
   __device__ explicit GroupedSchedule(const GroupedParams& p) : p_(p), at_(blockIdx.x) {
     if (p.plan.header != nullptr) {
       m_tiles_ = __ldg(p.plan.header);
-      return;
+    } else {
+      summed_.Init(p, TileM);
+      const int unowned = p.sorted_rows - summed_.owned_rows();
+      m_tiles_ = summed_.owned_tiles() + (unowned + TileM - 1) / TileM;
     }
-    summed_.Init(p, TileM);
-    const int unowned = p.sorted_rows - summed_.owned_rows();
-    m_tiles_ = summed_.owned_tiles() + (unowned + TileM - 1) / TileM;
+    whole_ = end_ = static_cast<int64_t>(m_tiles_) * p.n_tiles;
+    const int64_t last = whole_ % gridDim.x;
+    if (Splits && whole_ > last && 2 * last <= gridDim.x) {
+      whole_ -= last;
+      end_ = whole_ + 2 * last;
+    }
   }
 
   // The next tile of this CTA, or, once, one without rows. `tile` holds the one before, or one of a
   // row.
   __device__ bool Next(ColumnTile* tile) {
     if (tile->rows == 0) return false;
-    RowTile rows = {-1, 0, 0, 0, 0, 0};
+    *tile = {-1, 0, 0, 2, 0};
+    if (at_ >= end_) return true;
+    const int64_t half = at_ - whole_;
+    RowTile rows;
     int n_tile = 0;
-    Next(&rows, &n_tile);
-    *tile = {rows.group, rows.first, rows.rows, n_tile};
+    Find(half < 0 ? at_ : whole_ + half / 2, &rows, &n_tile);
+    *tile = {rows.group, rows.first, rows.rows, 2, 2 * n_tile};
+    if (half >= 0) {
+      tile->halves = 1;
+      tile->n_half += static_cast<int>(half % 2);
+    }
+    at_ += gridDim.x;
     return true;
   }
 
  private:
-  // Leaves both as they are past the last tile.
-  __device__ void Next(RowTile* rows, int* n_tile) {
-    if (at_ >= static_cast<int64_t>(m_tiles_) * p_.n_tiles) return;
-    const int m = static_cast<int>(at_ / p_.n_tiles);
+  // Tile number `at`.
+  __device__ void Find(int64_t at, RowTile* rows, int* n_tile) const {
+    const int m = static_cast<int>(at / p_.n_tiles);
     int first = m / kBandTiles * kBandTiles, width = min(kBandTiles, m_tiles_ - first);
     if (!p_.read_once) {
       const RowTile any = Load(m);  // of the same band
       first = m - any.place;
       width = any.width;
     }
-    const int inside = static_cast<int>(at_ - static_cast<int64_t>(first) * p_.n_tiles);
+    const int inside = static_cast<int>(at - static_cast<int64_t>(first) * p_.n_tiles);
     *n_tile = inside / width;
     *rows = Load(first + inside - *n_tile * width);
-    at_ += gridDim.x;
   }
 
   __device__ RowTile Load(int tile) const {
@@ -152,7 +169,7 @@ class GroupedSchedule {
   const GroupedParams& p_;
   SummedGroups summed_;
   int m_tiles_;
-  int64_t at_;
+  int64_t at_, whole_, end_;  // tiles handed out whole, and all of them with halves counted
 };
 
 }  // namespace jaxsparse

@@ -8,7 +8,8 @@
 //           by TMA, gathered ones by cp.async, weights by TMA in the order in which they lie. The
 //           loading warps find the tiles and tell them with a tile's first stage: the multiplying
 //           ones keep their registers. Half a tile without rows is not multiplied.
-// Grid:     persistent, one CTA a multiprocessor; the tiles are found on the device.
+// Grid:     persistent, one CTA a multiprocessor; the tiles are found on the device. A last round
+//           in which at most half of the CTAs would have a tile hands out half tiles.
 // Predicted: a step of 128 x 256 x 64 keeps the tensor cores busy for 1024 cycles and reads 48 KB
 //           from L2; 36 bytes a cycle and multiprocessor (8.3 TB/s in all) make that 1330.
 // Measured (H200, bf16): 785 TFLOP/s at 8192 x 4096 x 14336 with 8 equal groups, 706 with unequal
@@ -44,18 +45,22 @@ struct GroupedConfig {
   using Gather = RowGather<kTileM>;
   using Weights =
       std::conditional_t<kGated, PairLoad<T, kTileN>, StackLoad<T, kTileN, KMajorWeights>>;
-  using Mma = OperandMma<T, kTileN, false, !KMajorWeights>;
+  template <int Columns>
+  using Mma = OperandMma<T, Columns, false, !KMajorWeights>;
   using Ring = Pipeline<kStages, Gather::kThreads, 4 * kConsumers, 1>;
   using Position = RingPosition<kStages>;
-  using Schedule = GroupedSchedule<kTileM>;
-  using Rows = RowStore<T, kOutN>;
+  static constexpr bool kSplits = !kGated && !KMajorWeights && kTileN == 256;
+  using Schedule = GroupedSchedule<kTileM, kSplits>;
+  template <int Columns>
+  using Rows = RowStore<T, Columns>;
   static constexpr bool kBoxes = DTypeTraits<T>::kBytes == 2;  // results may leave by TMA
-  using Boxes = BoxStore<std::conditional_t<kBoxes, T, __half>, kOutN>;
+  template <int Columns>
+  using Boxes = BoxStore<std::conditional_t<kBoxes, T, __half>, Columns>;
 
   struct alignas(1024) Shared {
     uint8_t a[kStages][kTileM * kRowStepBytes];
     uint8_t b[kStages][Weights::kBytes];
-    uint8_t out[kBoxes ? 4 * kConsumers : 1][Boxes::kWarpBytes];
+    uint8_t out[kBoxes ? 4 * kConsumers : 1][Boxes<kOutN>::kWarpBytes];
     Ring ring;
     ColumnTile tiles[kStages];  // by the stage of a tile's first step
   };
@@ -74,6 +79,12 @@ __device__ __forceinline__ void InitRing(const GroupedParams& p, typename C::Sha
   ptx::FenceBarrierInit();
 }
 
+// Boxes of weights of a tile.
+template <typename C>
+__device__ __forceinline__ int BoxesOf(const ColumnTile& tile) {
+  return C::kSplits ? tile.halves * C::Weights::kBoxes / 2 : C::Weights::kBoxes;
+}
+
 // The loading warpgroup where rows are gathered.
 template <typename C>
 __device__ __forceinline__ void ProduceGathered(const GroupedParams& p, const GroupedMaps& maps,
@@ -83,7 +94,7 @@ __device__ __forceinline__ void ProduceGathered(const GroupedParams& p, const Gr
   typename C::Gather gather(p.lhs, thread);
   typename C::Schedule schedule(p);
   typename C::Position at;
-  for (ColumnTile tile = {0, 0, 1, 0}; schedule.Next(&tile);) {
+  for (ColumnTile tile = {0, 0, 1, 2, 0}; schedule.Next(&tile);) {
     const bool loads = tile.group >= 0;
     if (loads) gather.Begin(tile.first, tile.rows);
     for (int step = 0; step < StepsOf(p, tile); ++step) {
@@ -91,10 +102,10 @@ __device__ __forceinline__ void ProduceGathered(const GroupedParams& p, const Gr
       shared.ring.WaitEmpty(at);
       if (thread == 0) {
         if (step == 0) shared.tiles[at.stage] = tile;
-        ptx::BarrierArriveExpect(full, loads ? C::Weights::kBytes : 0);
+        ptx::BarrierArriveExpect(full, loads ? tile.halves * C::Weights::kBytes / 2 : 0);
       }
-      if (loads && thread % 32 == 0 && warp < C::Weights::kBoxes) {
-        weights.Load(ptx::SharedAddress(shared.b[at.stage]), tile.group, tile.n_tile * C::kOutN,
+      if (loads && thread % 32 == 0 && warp < BoxesOf<C>(tile)) {
+        weights.Load(ptx::SharedAddress(shared.b[at.stage]), tile.group, tile.n_half * C::kOutN / 2,
                      step, warp, full);
       }
       if (loads) gather.Copy(ptx::SharedAddress(shared.a[at.stage]), step);
@@ -110,22 +121,24 @@ template <typename C>
 __device__ __forceinline__ void ProduceBoxes(const GroupedParams& p, const GroupedMaps& maps,
                                              typename C::Shared& shared) {
   const typename C::Weights weights(maps, p.read_once);
-  constexpr int kBytes = C::kTileM * kRowStepBytes + C::Weights::kBytes;
+  constexpr int kRowBytes = C::kTileM * kRowStepBytes;
   typename C::Schedule schedule(p);
   typename C::Position at;
-  for (ColumnTile tile = {0, 0, 1, 0}; schedule.Next(&tile);) {
+  for (ColumnTile tile = {0, 0, 1, 2, 0}; schedule.Next(&tile);) {
     for (int step = 0; step < StepsOf(p, tile); ++step, at.Advance()) {
       if (threadIdx.x % 32 != 0) continue;
       const uint32_t full = shared.ring.Full(at.stage);
       shared.ring.WaitEmpty(at);
       if (step == 0) shared.tiles[at.stage] = tile;
-      ptx::BarrierArriveExpect(full, tile.group >= 0 ? kBytes : 0);
+      const int bytes = kRowBytes + tile.halves * C::Weights::kBytes / 2;
+      ptx::BarrierArriveExpect(full, tile.group >= 0 ? bytes : 0);
       if (tile.group < 0) continue;
       ptx::LoadBox(ptx::SharedAddress(shared.a[at.stage]), &maps.lhs,
                    step * C::Weights::kStepElements, tile.first, full);
 #pragma unroll
       for (int box = 0; box < C::Weights::kBoxes; ++box) {
-        weights.Load(ptx::SharedAddress(shared.b[at.stage]), tile.group, tile.n_tile * C::kOutN,
+        if (box >= BoxesOf<C>(tile)) break;
+        weights.Load(ptx::SharedAddress(shared.b[at.stage]), tile.group, tile.n_half * C::kOutN / 2,
                      step, box, full);
       }
     }
@@ -135,8 +148,8 @@ __device__ __forceinline__ void ProduceBoxes(const GroupedParams& p, const Group
 
 // One tile's stages through the tensor cores; `during(step)` runs while each of the first two steps
 // is at work. No steps: the sum means nothing.
-template <typename C, class During>
-__device__ __forceinline__ void MultiplyTile(typename C::Mma& mma, typename C::Shared& shared,
+template <typename C, class Mma, class During>
+__device__ __forceinline__ void MultiplyTile(Mma& mma, typename C::Shared& shared,
                                              typename C::Position& at, int steps, During during) {
   const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
   int previous = 0;
@@ -226,8 +239,8 @@ class TileRows {
 };
 
 // The columns to store: silu of the first half of the sums times the second where they are gated.
-template <typename C>
-__device__ __forceinline__ auto& Finish(typename C::Mma& mma) {
+template <typename C, class Mma>
+__device__ __forceinline__ auto& Finish(Mma& mma) {
   if constexpr (!C::kGated) {
     return mma.acc;
   } else {
@@ -241,49 +254,69 @@ __device__ __forceinline__ auto& Finish(typename C::Mma& mma) {
 }
 
 // Stores a product: a warp whose 16 rows all belong to the tile by TMA, others row by row.
-template <typename C>
-__device__ __forceinline__ void StoreTile(const GroupedParams& p, typename C::Mma& mma,
-                                          const typename C::Boxes& boxes, const ColumnTile& tile,
-                                          const StoredRows& to) {
+template <typename C, int Columns, class Mma>
+__device__ __forceinline__ void StoreTile(const GroupedParams& p, Mma& mma,
+                                          const typename C::template Boxes<Columns>& boxes,
+                                          const ColumnTile& tile, const StoredRows& to) {
+  using Rows = typename C::template Rows<Columns>;
   auto& out = Finish<C>(mma);
-  const int column = tile.n_tile * C::kOutN;
+  const int column = tile.n_half * C::kOutN / 2;
   if constexpr (C::kBoxes) {
     const int warp_row = threadIdx.x / 32 * kStoreRows;
     if (!p.out_f32 && warp_row + kStoreRows <= tile.rows) {
-      C::Rows::Scale(out, to);
+      Rows::Scale(out, to);
       return boxes.Store(out, tile.first + warp_row, column);
     }
   }
-  typename C::Rows(p.out, p.outputs, p.out_f32).Store(out, to, column);
+  Rows(p.out, p.outputs, p.out_f32).Store(out, to, column);
+}
+
+// A multiplying warpgroup's rows of one tile, or of the half of one.
+template <typename C, bool Half>
+__device__ __forceinline__ void ConsumeTile(const GroupedParams& p, const CUtensorMap* out,
+                                            typename C::Shared& shared, typename C::Position& at,
+                                            const ColumnTile& tile) {
+  constexpr int kParts = Half ? 2 : 1, kColumns = C::kOutN / kParts;
+  const int steps = tile.group >= 0 ? p.k_steps : 0;
+  const bool announces = tile.n_half == 0;
+  TileRows rows(p, tile);
+  typename C::template Mma<C::kTileN / kParts> mma;
+  if constexpr (C::kSplits) {  // else the sums of halves would be kept beside those of whole tiles
+#pragma unroll
+    for (float& v : mma.acc) v = 0.0f;
+  }
+  MultiplyTile<C>(mma, shared, at, steps, [&](int step) {
+    if (step == 1) rows.Find(p, true, announces);
+  });
+  if (steps == 0) SkipTile<C>(shared, at, 1);
+  if (steps < 2) rows.Find(p, steps > 0, announces);
+  rows.Note(p);
+  const int warp = C::kBoxes ? threadIdx.x / 32 : 0;
+  const typename C::template Boxes<kColumns> boxes(out, ptx::SharedAddress(shared.out[warp]));
+  StoreTile<C, kColumns>(p, mma, boxes, tile, rows.to);
 }
 
 // A multiplying warpgroup: tile after tile, as the loading warps tell them.
 template <typename C>
 __device__ __forceinline__ void Consume(const GroupedParams& p, const CUtensorMap* out,
                                         typename C::Shared& shared) {
-  const int first_row = threadIdx.x / 128 * 64, warp = threadIdx.x / 32;
-  const typename C::Boxes boxes(out, ptx::SharedAddress(shared.out[C::kBoxes ? warp : 0]));
+  const int first_row = threadIdx.x / 128 * 64;
   typename C::Position at;
   for (;;) {
     shared.ring.WaitFull(at);
     const ColumnTile tile = shared.tiles[at.stage];
     if (tile.rows == 0) break;
-    const int steps = tile.group >= 0 ? p.k_steps : 0;
     if (first_row >= tile.rows) {
       SkipTile<C>(shared, at, StepsOf(p, tile));
-      continue;
+    } else if (C::kSplits && tile.halves == 1) {
+      ConsumeTile<C, C::kSplits>(p, out, shared, at, tile);
+    } else {
+      ConsumeTile<C, false>(p, out, shared, at, tile);
     }
-    TileRows rows(p, tile);
-    typename C::Mma mma;
-    MultiplyTile<C>(mma, shared, at, steps, [&](int step) {
-      if (step == 1) rows.Find(p, true, tile.n_tile == 0);
-    });
-    if (steps == 0) SkipTile<C>(shared, at, 1);
-    if (steps < 2) rows.Find(p, steps > 0, tile.n_tile == 0);
-    rows.Note(p);
-    StoreTile<C>(p, mma, boxes, tile, rows.to);
   }
-  if constexpr (C::kBoxes) boxes.Finish();
+  if constexpr (C::kBoxes) {
+    if (threadIdx.x % 32 == 0) ptx::WaitBoxesRead<0>();
+  }
 }
 
 template <typename C>

@@ -3,7 +3,9 @@ after the other, all experts in one padded batch, and `jax.lax.ragged_dot`.
 
 The first two are compiled for the routing of the very batch that is timed (each expert's number of
 rows, the longest of them), which no program that serves more than one batch can know: they get the
-least work that their way has.
+least work that their way has. From `UNROLLED_EXPERTS` on, the serial loop is a `jax.lax.scan` whose
+steps are all as long as the longest expert: a program with a product of its own shape for each of
+many experts does not compile in sensible time.
 """
 
 import functools
@@ -21,6 +23,7 @@ from jaxsparse.testing.product_cases import MoeCase
 OP = "moe"
 WHATS = ("forward", "forward + backward")
 SERIAL, PADDED, RAGGED, OURS = "serial loop", "padded batch", "ragged_dot", "jaxsparse"
+UNROLLED_EXPERTS = 64
 Layer = Callable[[int, jax.Array, dict[str, jax.Array]], jax.Array]
 
 
@@ -52,19 +55,19 @@ def comparisons(
     sizes = [routed_sizes(case, draw(i), operands) for i in range(plan.calls)]
     exactness = precision(dtype)
     layers: dict[str, Layer] = {
-        SERIAL: lambda i, x, p: by_rows(case, serial(sizes[i], exactness), x, p),
+        SERIAL: lambda i, x, p: by_rows(case, one_by_one(sizes[i], exactness), x, p),
         PADDED: lambda i, x, p: by_rows(case, padded(max(sizes[i]), exactness), x, p),
         RAGGED: lambda i, x, p: by_rows(case, ragged(exactness), x, p),
         OURS: lambda i, x, p: ours(case, x, p, exactness, None),
     }
     for what in whats:
-        ways = {name: functools.partial(_call, what, layer) for name, layer in layers.items()}
+        ways = {name: functools.partial(call, what, layer) for name, layer in layers.items()}
 
         def want(x: jax.Array, own: None, operands: Any, what: str = what) -> Any:
             def exact(i: int, x: jax.Array, p: dict[str, jax.Array]) -> jax.Array:
                 return ours(case, x, p, jax.lax.Precision.HIGHEST, "reference")
 
-            return _call(what, exact, 0, *jax.tree.map(_float32, (x, operands)))
+            return call(what, exact, 0, *jax.tree.map(_float32, (x, operands)))
 
         own = [None] * plan.calls
         yield Comparison(OP, case.name, what, dtype, draw, want, operands, own, ways)
@@ -86,7 +89,7 @@ def make_operands(case: MoeCase, kind: np.dtype) -> dict[str, jax.Array]:
     }
 
 
-def _call(what: str, layer: Layer, i: int, x: jax.Array, operands: dict[str, jax.Array]) -> Any:
+def call(what: str, layer: Layer, i: int, x: jax.Array, operands: dict[str, jax.Array]) -> Any:
     """The layer's result, or the gradients of the tokens and the parameters."""
     params = {k: v for k, v in operands.items() if k != "gy"}
     if what == "forward":
@@ -108,7 +111,8 @@ def routed(
     case: MoeCase, x: jax.Array, router: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(token of each sorted row, its weight, rows of each expert), in XLA's own operations."""
-    weights, ids = jax.lax.top_k(moe.route_probabilities(x, router, None), case.top_k)
+    probabilities = jax.nn.softmax(moe.route_logits(x, router, None), axis=-1)
+    weights, ids = jax.lax.top_k(probabilities, case.top_k)
     if case.top_k > 1:
         weights = weights / weights.sum(1, keepdims=True)
     order = jnp.argsort(ids.reshape(-1), stable=True)
@@ -137,6 +141,12 @@ def network(product: Any, x: jax.Array, p: dict[str, jax.Array], act: Any) -> ja
     return product(h, p["down"])
 
 
+def one_by_one(sizes: Sequence[int], precision: Any) -> Any:
+    """One expert after the other: unrolled where there are few."""
+    few = len(sizes) < UNROLLED_EXPERTS
+    return serial(sizes, precision) if few else scanned(max(sizes), precision)
+
+
 def serial(sizes: Sequence[int], precision: Any) -> Any:
     """One expert after the other, each on its own rows."""
     starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -152,6 +162,28 @@ def serial(sizes: Sequence[int], precision: Any) -> Any:
             if size
         ]
         return jnp.concatenate(parts)
+
+    return run
+
+
+def scanned(longest: int, precision: Any) -> Any:
+    """One expert after the other, each on a slice as long as the longest of them: what a step
+    writes past its own rows the next one writes again.
+    """
+
+    def run(x: jax.Array, sizes: jax.Array, p: dict[str, jax.Array], act: Any) -> jax.Array:
+        weights = {k: v for k, v in p.items() if k != "router"}
+        product = functools.partial(jnp.matmul, precision=precision)
+        wide = jnp.pad(x, ((0, longest), (0, 0)))
+
+        def step(out: jax.Array, expert: Any) -> tuple[jax.Array, None]:
+            start, own = expert
+            rows = jax.lax.dynamic_slice_in_dim(wide, start, longest)
+            y = network(product, rows, own, act)
+            return jax.lax.dynamic_update_slice_in_dim(out, y, start, 0), None
+
+        starts = jnp.cumsum(sizes) - sizes
+        return jax.lax.scan(step, jnp.zeros_like(wide), (starts, weights))[0][: x.shape[0]]
 
     return run
 

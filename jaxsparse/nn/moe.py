@@ -15,6 +15,7 @@ from jaxsparse.ffi import Implementation
 from jaxsparse.nn.checks import check_array, check_dtypes, check_mask
 from jaxsparse.ops import grouped_matmul, route
 from jaxsparse.ops.grouped_gated import grouped_gated
+from jaxsparse.ops.top_experts import top_experts
 
 ACTIVATIONS = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu, "swiglu": jax.nn.silu}
 ROUTINGS = ("top_k", "expert_choice")
@@ -114,13 +115,11 @@ def run(
     """
     batch, tokens = x.shape[:-1], x.reshape(-1, x.shape[-1])
     mask = None if token_mask is None else jnp.asarray(token_mask).reshape(-1)
-    probabilities = route_probabilities(tokens, params["router"], mask)
+    logits = route_logits(tokens, params["router"], mask)
     if options.routing == "top_k":
-        plan = choose_experts(
-            probabilities, mask, options.top_k, options.normalize, options.implementation
-        )
+        plan = choose_experts(logits, mask, options)
     else:
-        plan = choose_tokens(probabilities, mask, options.top_k)
+        plan = choose_tokens(jax.nn.softmax(logits, axis=-1), mask, options.top_k)
     sizes, rows, weights, loss = plan
     how = {"precision": options.precision, "implementation": options.implementation}
     activation = ACTIVATIONS[options.activation]
@@ -140,15 +139,15 @@ def run(
     return y.reshape(*batch, y.shape[-1]), loss
 
 
-def route_probabilities(
+def route_logits(
     tokens: jax.Array, router: jax.Array, mask: jax.Array | None
 ) -> Float[Array, "tokens experts"]:
-    """softmax of the router's logits in float32; tokens that do not count are not read."""
+    """The router's logits in float32; tokens that do not count are not read."""
     if mask is not None:
         tokens = jnp.where(mask[:, None], tokens, jnp.zeros_like(tokens))
     router = router.astype(jnp.float32)
     logits = router_logits if tokens.dtype == jnp.bfloat16 else _float32_logits
-    return jax.nn.softmax(logits(tokens, router), axis=-1)
+    return logits(tokens, router)
 
 
 def _float32_logits(tokens: jax.Array, router: jax.Array) -> jax.Array:
@@ -187,23 +186,19 @@ router_logits.defvjp(_router_logits_fwd, _router_logits_bwd)
 
 
 def choose_experts(
-    probabilities: jax.Array,
-    mask: jax.Array | None,
-    top_k: int,
-    normalize: bool | None,
-    implementation: Implementation,
+    logits: jax.Array, mask: jax.Array | None, options: Options
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Each token takes its `top_k` experts; none is dropped. -> group_sizes, token of each sorted
     row, its weight, loss.
     """
-    experts = probabilities.shape[1]
-    weights, ids = jax.lax.top_k(probabilities, top_k)
-    if normalize if normalize is not None else top_k > 1:
-        weights = weights / weights.sum(axis=1, keepdims=True)
-    if mask is not None:
-        ids = jnp.where(mask[:, None], ids, -1)
-    routing = route(ids, experts, implementation=implementation)
-    loss = load_balance_loss(probabilities, routing.group_sizes, mask)
+    normalize = options.normalize if options.normalize is not None else options.top_k > 1
+    how = {"implementation": options.implementation}
+    ids, weights, sums = top_experts(
+        logits, options.top_k, token_mask=mask, normalize=normalize, **how
+    )
+    routing = route(ids, logits.shape[1], **how)
+    count = jnp.int32(logits.shape[0]) if mask is None else mask.sum()
+    loss = load_balance_loss(sums, routing.group_sizes, count)
     return routing.group_sizes, routing.gather, weights.reshape(-1)[routing.order], loss
 
 
@@ -226,15 +221,12 @@ def choose_tokens(
 
 
 def load_balance_loss(
-    probabilities: jax.Array, group_sizes: jax.Array, mask: jax.Array | None
+    sums: jax.Array, group_sizes: jax.Array, count: jax.Array
 ) -> Float[Array, ""]:
     """`experts * sum(share of the assignments * mean probability)`: 1 when balanced, at most
-    `experts`.
+    `experts`. `sums`: of the probabilities of `count` tokens.
     """
-    count = probabilities.shape[0] if mask is None else mask.sum()
-    if mask is not None:
-        probabilities = jnp.where(mask[:, None], probabilities, jnp.zeros_like(probabilities))
-    mean = probabilities.sum(0) / jnp.maximum(jnp.asarray(count, jnp.float32), 1.0)
+    mean = sums / jnp.maximum(count.astype(jnp.float32), 1.0)
     sizes = group_sizes.astype(jnp.float32)
     share = sizes / jnp.maximum(sizes.sum(), 1.0)
-    return probabilities.shape[1] * jnp.sum(share * mean)
+    return sums.shape[0] * jnp.sum(share * mean)

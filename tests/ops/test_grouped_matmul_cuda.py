@@ -143,6 +143,21 @@ def test_many_contiguous_rows_a_group(rng, skew, fused, dtype):
     assert_close(got, want, dtype, scale=2.0)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(("row_tiles", "column_tiles"), [(4, 33), (4, 35), (6, 33), (1, 199)])
+def test_last_round(rng, fused, row_tiles, column_tiles):
+    """More tiles of 128 x 256 than multiprocessors: a short last round is cut into halves."""
+    rows, outputs = 128 * row_tiles - 10, 256 * column_tiles - 120
+    diff, rest = problem(rng, rows=rows, depth=40, outputs=outputs, groups=1, tokens=80)
+    if not fused:
+        diff.pop("row_weights")
+        diff["lhs"] = rng.standard_normal((rows, 40), np.float32)
+        rest = {"group_sizes": rest["group_sizes"]}
+    with js.config(variant="n256"):
+        got = run(cast(diff, "bfloat16"), rest)
+    assert_close(got, expected(rounded(diff, "bfloat16"), rest), "bfloat16")
+
+
 def test_float32_in_full(rng):
     """Precision "highest" multiplies float32 in float32."""
     diff, rest = problem(rng, depth=512)

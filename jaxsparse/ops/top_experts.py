@@ -1,0 +1,158 @@
+"""`top_experts`: from a router's logits to each token's experts, their weights, and what the
+load-balance loss needs, in one pass. `route` sorts what it chose.
+"""
+
+import functools
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Bool, Float
+
+from jaxsparse.bits.pack import implementation_key
+from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi.call import lift
+from jaxsparse.ops.batching import fold, unfold
+from jaxsparse.ops.checks import check_positive, check_rank
+from jaxsparse.reference import top_experts as reference
+
+MOST_EXPERTS = 1024  # of the kernels; more are chosen by XLA's own operations
+_MOST_PARTS, _PART_TOKENS = 264, 16
+
+
+class TopExperts(NamedTuple):
+    """What a router chose for each token.
+
+    Attributes:
+        ids: int32[t, top_k]: a token's experts, the best first; -1 for a token that does not count.
+        weights: float32[t, top_k]: their probabilities, or shares of them; 0 for such a token.
+        sums: float32[experts]: each expert's probability, summed over the tokens that count.
+    """
+
+    ids: jax.Array
+    weights: jax.Array
+    sums: jax.Array
+
+
+class _Options(NamedTuple):
+    top_k: int
+    normalize: bool
+    implementation: Any
+
+
+def top_experts(
+    logits: Float[Array, "t experts"],
+    top_k: int,
+    *,
+    token_mask: Bool[Array, "t"] | None = None,
+    normalize: bool = False,
+    implementation: Implementation = None,
+) -> TopExperts:
+    """The `top_k` experts of each token with the greatest logits, and their softmax probabilities.
+
+    Of equal logits the lower expert goes first, as in `jax.lax.top_k`; a NaN goes before all.
+
+    Args:
+        logits: float32 [t, experts].
+        top_k: experts of a token, 1 to `experts`.
+        token_mask: bool[t]: tokens that count; the others' logits are not read. None: all of them.
+        normalize: divide the weights of a token by their sum.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+
+    Returns:
+        `TopExperts`; differentiable in the logits, of any order.
+
+    Raises:
+        TypeError, ValueError: for a wrong rank, shape, dtype or number, naming the argument;
+            ValueError when a named implementation cannot run.
+    """
+    check_rank("logits", logits, 2)
+    if logits.dtype != np.float32:
+        raise TypeError(f"logits has dtype {logits.dtype}; it takes float32")
+    top_k = check_positive("top_k", top_k)
+    if top_k > logits.shape[1]:
+        raise ValueError(f"top_k={top_k} is more than the {logits.shape[1]} experts of logits")
+    if token_mask is not None:
+        check_rank("token_mask", token_mask, 1)
+        if token_mask.dtype != np.bool_ or token_mask.shape != logits.shape[:1]:
+            raise ValueError(
+                f"token_mask has dtype {token_mask.dtype} and shape {token_mask.shape}; "
+                f"it needs bool[{logits.shape[0]}]"
+            )
+        token_mask = token_mask[None]
+    options = _Options(top_k, bool(normalize), implementation_key(implementation))
+    lifted = lift(logits[None], token_mask)
+    ids, weights, sums = cast(Any, _choose(options, *lifted))
+    return TopExperts(ids[0], weights[0], sums[0])
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _choose(options: _Options, logits: jax.Array, counts: jax.Array | None) -> Any:
+    ids, weights, parts = _run(options)(logits, counts)
+    return ids, weights, jnp.sum(parts, axis=1)
+
+
+def _choose_fwd(options: _Options, logits: jax.Array, counts: jax.Array | None):
+    out = cast(Any, _choose(options, logits, counts))
+    return out, (logits, counts, out[0])
+
+
+def _choose_bwd(options: _Options, saved: Any, cts: Any):
+    logits, counts, ids = saved
+
+    def smooth(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+        probabilities = reference.probabilities_of(logits, counts)
+        weights = reference.weights_of(probabilities, ids, options.normalize)
+        return weights, jnp.sum(probabilities, axis=1)
+
+    return jax.vjp(smooth, logits)[1](cts[1:])[0], None
+
+
+_choose.defvjp(_choose_fwd, _choose_bwd)
+
+
+def _run(options: _Options) -> Any:
+    """A function (f32[lists, tokens, experts], bool[lists, tokens] or None) -> ids, weights, sums
+    in parts, with a vmap rule that folds the batch axis into the lists.
+    """
+    top_k, normalize, implementation = options
+
+    def native(parts: int, logits: jax.Array, counts: jax.Array | None) -> tuple[jax.Array, ...]:
+        lists, tokens, experts = logits.shape
+        chosen = (lists, tokens, top_k)
+        results = [(chosen, np.int32), (chosen, np.float32), ((lists, parts, experts), np.float32)]
+        present = jnp.zeros((0, 0), bool) if counts is None else counts
+        return tuple(
+            ffi_call("jaxsparse_top_experts", results, logits, present, normalize=normalize)
+        )
+
+    def plain(parts: int, logits: jax.Array, counts: jax.Array | None) -> tuple[jax.Array, ...]:
+        ids, weights, sums = reference.top_experts(logits, counts, top_k, normalize)
+        return ids, weights, jnp.pad(sums, ((0, 0), (0, parts - 1), (0, 0)))
+
+    @custom_vmap
+    def run(logits: jax.Array, counts: jax.Array | None) -> tuple[jax.Array, ...]:
+        parts = _parts(logits.shape[1])
+        known = logits.shape[2] <= MOST_EXPERTS
+        return dispatch(
+            "top_experts",
+            implementation,
+            cuda=functools.partial(native if known else plain, parts),
+            cpu=functools.partial(native, parts),
+            reference=functools.partial(plain, parts),
+        )(logits, counts)
+
+    @run.def_vmap
+    def rule(axis_size: int, in_batched: Any, logits: jax.Array, counts: jax.Array | None):
+        mask = None if counts is None else fold(counts, in_batched[1], axis_size)
+        out = run(fold(logits, in_batched[0], axis_size), mask)
+        return tuple(unfold(v, axis_size) for v in out), (True, True, True)
+
+    return run
+
+
+def _parts(tokens: int) -> int:
+    """Parts of the sums: blocks of a launch on the GPU, items of work on the CPU."""
+    return max(1, min(_MOST_PARTS, -(-tokens // _PART_TOKENS)))

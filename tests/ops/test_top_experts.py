@@ -1,0 +1,179 @@
+"""top_experts against numpy: choice, weights, sums; ties, NaN, masks, gradients, transforms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxsparse.ops.top_experts import top_experts
+from jaxsparse.reference.top_experts import top_experts as reference
+
+
+def oracle(logits, top_k, *, mask=None, normalize=False):
+    """In float64, one token after the other."""
+    tokens, experts = logits.shape
+    ids = np.full((tokens, top_k), -1)
+    weights = np.zeros((tokens, top_k))
+    sums = np.zeros(experts)
+    for t in range(tokens):
+        if mask is not None and not mask[t]:
+            continue
+        row = logits[t].astype(np.float64)
+        p = np.exp(row - row.max())
+        p /= p.sum()
+        sums += p
+        ids[t] = np.argsort(-row, kind="stable")[:top_k]
+        weights[t] = p[ids[t]] / (p[ids[t]].sum() if normalize else 1)
+    return ids, weights, sums
+
+
+def check(got, want):
+    np.testing.assert_array_equal(got.ids, want[0])
+    np.testing.assert_allclose(got.weights, want[1], rtol=2e-6, atol=1e-7)
+    np.testing.assert_allclose(got.sums, want[2], rtol=1e-5, atol=1e-6)
+    assert [v.dtype for v in got] == [jnp.int32, jnp.float32, jnp.float32]
+
+
+@given(
+    data=st.data(),
+    tokens=st.integers(0, 40),
+    experts=st.integers(1, 150),
+    masked=st.booleans(),
+    normalize=st.booleans(),
+)
+def test_any_shape(implementation, data, tokens, experts, masked, normalize):
+    top_k = data.draw(st.integers(1, experts))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**31)))
+    # A few distinct values: many ties.
+    logits = (rng.integers(-6, 7, (tokens, experts)) * 0.5).astype(np.float32)
+    mask = rng.random(tokens) < 0.7 if masked else None
+    given_mask = None if mask is None else jnp.asarray(mask)
+    options = {"normalize": normalize, "implementation": implementation}
+    got = top_experts(jnp.asarray(logits), top_k, token_mask=given_mask, **options)
+    check(got, oracle(logits, top_k, mask=mask, normalize=normalize))
+
+
+@pytest.mark.parametrize("experts", [32, 33, 64, 200, 256, 257, 512, 1000, 1024, 1025])
+def test_many_experts(implementation, rng, experts):
+    """Every width of the kernel, more than 32 choices, and more tokens than one round takes."""
+    logits = rng.standard_normal((70, experts)).astype(np.float32)
+    for top_k in (1, 8, min(experts, 70)):
+        options = {"normalize": True, "implementation": implementation}
+        got = top_experts(jnp.asarray(logits), top_k, **options)
+        check(got, oracle(logits, top_k, normalize=True))
+
+
+def test_many_tokens(implementation, rng):
+    logits = rng.standard_normal((9000, 16)).astype(np.float32)
+    check(top_experts(jnp.asarray(logits), 2, implementation=implementation), oracle(logits, 2))
+
+
+def test_order_is_that_of_top_k(implementation):
+    nan, inf = np.nan, np.inf
+    rows = [
+        [0.0, -0.0, 1.0, 1.0, -1.0],
+        [-0.0, 0.0, -0.0, 0.0, 0.0],
+        [-inf, 0.0, -inf, -3e38, 3e38],
+        [nan, 1.0, inf, nan, -inf],
+        [-inf] * 5,
+    ]
+    logits = jnp.asarray(rows, jnp.float32)
+    got = top_experts(logits, 5, implementation=implementation)
+    want = [[2, 3, 0, 1, 4], [1, 3, 4, 0, 2], [4, 1, 3, 0, 2], [0, 3, 2, 1, 4], [0, 1, 2, 3, 4]]
+    np.testing.assert_array_equal(got.ids, want)
+    if jax.default_backend() == "cpu":
+        np.testing.assert_array_equal(got.ids, jax.lax.top_k(logits, 5)[1])
+    softmax = np.asarray(jax.nn.softmax(logits, axis=-1))
+    chosen = np.take_along_axis(softmax, np.asarray(got.ids), 1)
+    np.testing.assert_allclose(got.weights, chosen, rtol=1e-6)
+    assert np.isnan(np.asarray(got.weights)[3:]).all()
+    negative = top_experts(jnp.asarray([[0.0, -nan, 2.0]]), 1, implementation=implementation)
+    assert int(negative.ids[0, 0]) == 1
+
+
+def test_masked_tokens_may_hold_nan(implementation, rng):
+    logits = rng.standard_normal((20, 7)).astype(np.float32)
+    mask = rng.random(20) < 0.5
+    logits[~mask] = np.nan
+    options = {"token_mask": jnp.asarray(mask), "implementation": implementation}
+    check(top_experts(jnp.asarray(logits), 3, **options), oracle(logits, 3, mask=mask))
+
+    def total(v):
+        out = top_experts(v, 3, normalize=True, **options)
+        return jnp.sum(jnp.sin(out.weights)) + jnp.sum(out.sums**2)
+
+    gradient = np.asarray(jax.grad(total)(jnp.asarray(logits)))
+    assert np.isfinite(gradient).all()
+    assert (gradient[~mask] == 0).all()
+    assert (gradient[mask] != 0).any()
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_gradients(implementation, rng, normalize):
+    logits = jnp.asarray(rng.standard_normal((6, 9)), jnp.float32)
+
+    def ours(v):
+        out = top_experts(v, 3, normalize=normalize, implementation=implementation)
+        return jnp.sum(jnp.sin(out.weights * 3)) + jnp.sum(jnp.cos(out.sums))
+
+    def plain(v):
+        p = jax.nn.softmax(v, axis=-1)
+        weights, _ = jax.lax.top_k(p, 3)
+        if normalize:
+            weights = weights / weights.sum(1, keepdims=True)
+        return jnp.sum(jnp.sin(weights * 3)) + jnp.sum(jnp.cos(p.sum(0)))
+
+    for order in (jax.grad, lambda f: jax.grad(lambda v: jnp.sum(jax.grad(f)(v) ** 2))):
+        np.testing.assert_allclose(order(ours)(logits), order(plain)(logits), atol=2e-5)
+
+
+def test_vmap_scan_jit(implementation, rng):
+    logits = rng.standard_normal((3, 10, 12)).astype(np.float32)
+    masks = rng.random((3, 10)) < 0.6
+    choose = lambda v, m: top_experts(v, 2, token_mask=m, implementation=implementation)  # noqa: E731
+    many = jax.jit(jax.vmap(choose))(jnp.asarray(logits), jnp.asarray(masks))
+    shared = jax.vmap(choose, (0, None))(jnp.asarray(logits), jnp.asarray(masks[0]))
+    _, scanned = jax.lax.scan(
+        lambda c, v: (c, choose(*v)), 0, (jnp.asarray(logits), jnp.asarray(masks))
+    )
+    for i in range(3):
+        want = oracle(logits[i], 2, mask=masks[i])
+        check(jax.tree.map(lambda v, i=i: v[i], many), want)
+        check(jax.tree.map(lambda v, i=i: v[i], scanned), want)
+        check(jax.tree.map(lambda v, i=i: v[i], shared), oracle(logits[i], 2, mask=masks[0]))
+
+
+def test_repeats_bit_by_bit(implementation, rng):
+    logits = jnp.asarray(rng.standard_normal((300, 40)), jnp.float32)
+    run = jax.jit(lambda v: top_experts(v, 4, implementation=implementation))
+    first = run(logits)
+    for _ in range(4):
+        for a, b in zip(first, run(logits + 0), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_bad_calls_are_named():
+    logits = jnp.zeros((4, 6))
+    for call, error, words in (
+        (lambda: top_experts(logits[0], 2), ValueError, "logits has shape"),
+        (lambda: top_experts(logits.astype(jnp.bfloat16), 2), TypeError, "logits has dtype"),
+        (lambda: top_experts(logits, 7), ValueError, "top_k=7"),
+        (lambda: top_experts(logits, 0), ValueError, "top_k=0"),
+        (lambda: top_experts(logits, 2, token_mask=jnp.ones(4)), ValueError, "token_mask"),
+        (lambda: top_experts(logits, 2, token_mask=jnp.ones(3, bool)), ValueError, "token_mask"),
+        (lambda: top_experts(logits, 2, implementation="gpu"), ValueError, "implementation"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+
+
+def test_reference_takes_lists(rng):
+    logits = rng.standard_normal((2, 5, 6)).astype(np.float32)
+    ids, weights, sums = reference(jnp.asarray(logits), None, 2, True)
+    for i in range(2):
+        want = oracle(logits[i], 2, normalize=True)
+        np.testing.assert_array_equal(ids[i], want[0])
+        np.testing.assert_allclose(weights[i], want[1], rtol=2e-6)
+        np.testing.assert_allclose(sums[i, 0], want[2], rtol=1e-5)
