@@ -1,13 +1,13 @@
 """Masked products on an NVIDIA GPU against other ways of multiplying a sparse matrix, in one run.
 
     python benchmarks/masked_matmul_rivals.py [--size 4096] [--dtype bfloat16 float32]
-        [--block 32x64 32x1 1x64] [--sparsity 0.5 0.9 0.95] [--seconds 600] [--no-bcoo]
+        [--block 32x64 32x1 1x64] [--sparsity 0.5 0.9 0.95] [--only NAME ...] [--variant NAME ...]
 
-A random mask on the left operand. Microseconds of GPU time a call over distinct inputs: a jitted
-chain for JAX's sides (the index and the packing are part of ours), CUDA events for the others, who
-are given a matrix that is already converted. Every output is checked against float32 products at
-"highest". "convert" is what torch's `to_sparse_csr` takes, "index" what ours takes with 8 columns.
-Exit status 1 when an output was wrong.
+A random mask on the left operand. Microseconds of GPU time a call over distinct inputs, between
+CUDA events while the host is ahead: of a jitted chain for JAX's sides (packing the mask, the index
+and the packing of pieces are part of ours), of eager calls for torch's and cupy's, which are given
+a matrix that is already converted. "convert" is what torch's `to_sparse_csr` takes. Every output is
+checked against float32 products at "highest". Exit status 1 when an output was wrong.
 """
 
 import argparse
@@ -25,40 +25,55 @@ import torch
 from jax.experimental import sparse as jax_sparse
 
 import jaxsparse as js
+from jaxsparse.bench.gpu_clock import GpuClock
 
-CALLS, ROUNDS = 6, 5
+CALLS, ROUNDS = 6, 7
 BOUND = {"bfloat16": 2e-2, "float32": 4e-3}
 BCOO_FROM = 0.99
+SIDES = ("ours", "dense", "cuSPARSE", "convert", "Triton", "BCOO")
+Measured = tuple[float, Any]
 
 
-def chained(function: Callable[..., Any], inputs: list[Any]) -> tuple[float, Any]:
-    """Microseconds a call of a jitted chain, less what starting it takes, and its first result."""
-    run = jax.jit(lambda given: [function(*each) for each in given])
-    took = []
-    first = jax.block_until_ready(run(inputs))[0]
+@functools.cache
+def clock() -> GpuClock:
+    """The pair of events of all sides."""
+    return GpuClock()
+
+
+@functools.cache
+def chain_of(function: Callable[..., Any]) -> Any:
+    """A jitted chain of calls of a function, between events."""
+
+    def chain(inputs: list[Any]) -> list[Any]:
+        leaves, tree = jax.tree.flatten(inputs)
+        inputs = jax.tree.unflatten(tree, clock().start(leaves))
+        return clock().stop([function(*each) for each in inputs])
+
+    return jax.jit(chain)
+
+
+def chained(function: Callable[..., Any], inputs: list[Any]) -> Measured:
+    """Microseconds a call of a jitted chain, and the first result."""
+    run, took = chain_of(function), []
+    out = jax.block_until_ready(run(inputs))
     for _ in range(ROUNDS):
-        spans = []
-        for chains in (1, 3):
-            start = time.perf_counter()
-            for _ in range(chains):
-                out = run(inputs)
-            jax.block_until_ready(out)
-            spans.append(time.perf_counter() - start)
-        took.append((spans[1] - spans[0]) / (2 * len(inputs)) * 1e6)
-    return float(np.median(took)), first
+        out = None
+        out = jax.block_until_ready(run(inputs))
+        took.append(clock().microseconds() / len(inputs))
+    return float(np.median(took)), out[0] if out else None
 
 
-def evented(function: Callable[..., Any], inputs: list[Any]) -> tuple[float, Any]:
+def evented(function: Callable[..., Any], inputs: list[Any]) -> Measured:
     """As `chained`, for eager calls on torch's stream."""
     first, took = function(*inputs[0]), []
+    stream = torch.cuda.current_stream().cuda_stream
     for _ in range(ROUNDS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
+        torch.cuda.synchronize()
+        clock().begin(stream)
         for each in inputs:
             function(*each)
-        end.record()
-        torch.cuda.synchronize()
-        took.append(start.elapsed_time(end) / len(inputs) * 1e3)
+        clock().end(stream)
+        took.append(clock().microseconds() / len(inputs))
     return float(np.median(took)), first
 
 
@@ -67,7 +82,7 @@ def to_torch(value: jax.Array) -> torch.Tensor:
     return torch.from_dlpack(value)
 
 
-def cusparse(a: torch.Tensor, b: torch.Tensor) -> tuple[float, Any]:
+def cusparse(a: torch.Tensor, b: torch.Tensor) -> Measured:
     """cuSPARSE's CSR product in float32, through cupy."""
     import cupy
     from cupyx.scipy import sparse
@@ -79,33 +94,50 @@ def cusparse(a: torch.Tensor, b: torch.Tensor) -> tuple[float, Any]:
         return us, torch.from_dlpack(cupy.ascontiguousarray(y))
 
 
+@functools.cache
+def ours(block: tuple[int, int], variant: str | None) -> Callable[..., Any]:
+    """(a, b, mask) -> the product, by the default or by a variant."""
+
+    def run(a: jax.Array, b: jax.Array, mask: jax.Array) -> jax.Array:
+        with js.config(variant=variant):
+            return js.masked_matmul(a, b, a_mask=mask, granularity=block, implementation="cuda")
+
+    return run
+
+
 def sides(
-    a: list[jax.Array], b: jax.Array, masks: list[jax.Array], block: tuple[int, int], bcoo: bool
-) -> dict[str, Callable[[], tuple[float, Any]]]:
-    """Name -> a function that measures: (us, the first result)."""
-    ours = functools.partial(js.masked_matmul, granularity=block, implementation="cuda")
+    a: list[jax.Array], b: jax.Array, masks: list[jax.Array], block: tuple[int, int], names: Any
+) -> dict[str, Callable[[], Measured]]:
+    """Name -> a function that measures: (us, the first result). `names`: of SIDES, or variants."""
     kept = [x * expand(m, block, x.shape).astype(x.dtype) for x, m in zip(a, masks, strict=True)]
     given = [(x, b, m) for x, m in zip(a, masks, strict=True)]
-    narrow = b[:, :8]
-    found = {
-        "ours": lambda: chained(lambda x, y, m: ours(x, y, a_mask=m), given),
-        "XLA dense": lambda: chained(jnp.matmul, [(x, b) for x in kept]),
-        "cuSPARSE": lambda: cusparse(to_torch(kept[0]), to_torch(b)),
-        "index": lambda: chained(
-            lambda x, y, m: ours(x, y, a_mask=m), [(x, narrow, m) for x, _, m in given]
-        ),
-        "convert": lambda: evented(lambda x: x.to_sparse_csr(), [(to_torch(x),) for x in kept[:2]]),
-    }
-    if block[0] >= 16 and block[1] >= 16:
+
+    def by_triton() -> Measured:
         plans = [masked_matmul_triton.plan(to_torch(m)) for m in masks]
-        found["Triton"] = lambda: evented(
-            functools.partial(masked_matmul_triton.product, block=block),
-            [(to_torch(x), to_torch(b), p) for x, p in zip(a, plans, strict=True)],
-        )
-    if bcoo:
-        left = [jax_sparse.BCOO.fromdense(x) for x in kept[:1]]
-        found["BCOO"] = lambda: chained(lambda x, y: x @ y, [(x, b) for x in left])
-    return found
+        product = functools.partial(masked_matmul_triton.product, block=block)
+        inputs = zip(a, plans, strict=True)
+        return evented(product, [(to_torch(x), to_torch(b), p) for x, p in inputs])
+
+    def by_bcoo() -> Measured:
+        left = jax_sparse.BCOO.fromdense(kept[0])
+        return chained(_product, [(left, b)])
+
+    found = {
+        "ours": lambda: chained(ours(block, None), given),
+        "dense": lambda: chained(jnp.matmul, [(x, b) for x in kept]),
+        "cuSPARSE": lambda: cusparse(to_torch(kept[0]), to_torch(b)),
+        "convert": lambda: evented(lambda x: x.to_sparse_csr(), [(to_torch(x),) for x in kept[:2]]),
+        "Triton": by_triton,
+        "BCOO": by_bcoo,
+    }
+    for name in names:
+        if name not in found:
+            found[name] = functools.partial(chained, ours(block, name), given)
+    return {name: found[name] for name in names}
+
+
+def _product(x: Any, y: Any) -> Any:
+    return x @ y
 
 
 def expand(mask: jax.Array, block: tuple[int, int], shape: tuple[int, ...]) -> jax.Array:
@@ -114,8 +146,8 @@ def expand(mask: jax.Array, block: tuple[int, int], shape: tuple[int, ...]) -> j
     return wide[: shape[0], : shape[1]]
 
 
-def measure(n: int, dtype: str, block: tuple[int, int], sparsity: float, bcoo: bool):
-    """(name -> us, names of the sides whose result is wrong)."""
+def measure(n: int, dtype: str, block: tuple[int, int], sparsity: float, names: Any):
+    """(name -> us, what went wrong)."""
     rng = np.random.default_rng(0)
     shape = (-(-n // block[0]), -(-n // block[1]))
     masks = [jnp.asarray(rng.random(shape) >= sparsity) for _ in range(CALLS)]
@@ -125,16 +157,24 @@ def measure(n: int, dtype: str, block: tuple[int, int], sparsity: float, bcoo: b
     left = a[0] * expand(masks[0], block, (n, n)).astype(dtype)
     want = jnp.matmul(left.astype(jnp.float32), b.astype(jnp.float32), precision="highest")
     times, wrong = {}, []
-    for name, side in sides(a, b, masks, block, bcoo).items():
+    for name, side in sides(a, b, masks, block, names).items():
         times[name], got = side()
         if name == "convert":
             continue
         value = jnp.from_dlpack(got) if isinstance(got, torch.Tensor) else got
-        right = want[:, : value.shape[1]]
-        error = jnp.abs(value.astype(jnp.float32) - right).max() / jnp.abs(right).max()
+        error = jnp.abs(value.astype(jnp.float32) - want).max() / jnp.abs(want).max()
         if not error <= BOUND[dtype]:
-            wrong.append(f"{name} ({float(error):.1e})")
+            wrong.append(f"{name} is wrong ({float(error):.1e})")
     return times, wrong
+
+
+def takes(name: str, dtype: str, block: tuple[int, int], sparsity: float) -> bool:
+    """Whether a side is measured in a case."""
+    if name == "Triton":
+        return min(block) >= 16
+    if name == "BCOO":
+        return sparsity >= BCOO_FROM and dtype == "float32"
+    return name != "pieces" or (block[0] % 32 == 0 and block[1] % 64 == 0)
 
 
 def main() -> int:
@@ -144,19 +184,22 @@ def main() -> int:
     parser.add_argument("--dtype", nargs="+", default=list(BOUND), choices=list(BOUND))
     parser.add_argument("--block", nargs="+", default=["32x64", "32x1", "1x64"])
     parser.add_argument("--sparsity", type=float, nargs="+", default=[0.5, 0.7, 0.9, 0.95, 0.99])
+    parser.add_argument("--only", nargs="+", default=SIDES, choices=SIDES)
+    parser.add_argument("--variant", nargs="+", default=[], help="variants of ours to time too")
     parser.add_argument("--seconds", type=float, default=600, help="start no case after this")
-    parser.add_argument("--no-bcoo", action="store_true")
     given = parser.parse_args()
     start, status = time.monotonic(), 0
     for dtype in given.dtype:
         for name in given.block:
+            block = (int(name.split("x")[0]), int(name.split("x")[1]))
             for sparsity in given.sparsity:
                 if time.monotonic() - start > given.seconds:
                     return status
-                rows, columns = map(int, name.split("x"))
-                bcoo = not given.no_bcoo and sparsity >= BCOO_FROM and dtype == "float32"
-                times, wrong = measure(given.size, dtype, (rows, columns), sparsity, bcoo)
-                shown = ", ".join(f"{side} {us:.0f}" for side, us in times.items())
+                names = [
+                    n for n in [*given.only, *given.variant] if takes(n, dtype, block, sparsity)
+                ]
+                times, wrong = measure(given.size, dtype, block, sparsity, names)
+                shown = ", ".join(f"{side} {us:.1f}" for side, us in times.items())
                 print(f"{dtype} {name} {sparsity:g}: {shown}", *wrong, flush=True)
                 status |= bool(wrong)
     return status

@@ -4,11 +4,11 @@ block, at 32x64 and at 32x1.
 The mask is a new one every few steps (`--every`); both passes are masked products, and the weights'
 gradient is computed at the kept blocks only. Against it: XLA's dense products of the masked
 weights, with the same masks. MNIST where JAXSPARSE_DATA is set, scikit-learn's digits elsewhere.
-`python examples/sparse_training.py [--quick] [--every N] [--out DIR]`.
+`python examples/sparse_training.py [--quick] [--every N] [--steps-only] [--out DIR]`.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,8 @@ BLOCKS: tuple[Block, ...] = ((32, 64), (32, 1))
 FORMS = ("multiplied", "sparse")
 SPARSITIES = (0.5, 0.7, 0.9, 0.95)
 FINAL, BATCH, RATE = 0.9, 128, 0.05
+STEPS_IN_A_ROW = 10  # of a timing: a step is not waited for while the next one can start
+Times = dict[tuple[Block, float], dict[str, float]]
 
 
 class Result(NamedTuple):
@@ -42,7 +44,7 @@ class Result(NamedTuple):
 
     accuracy: dict[Block, dict[str, float]]
     kept: dict[Block, float]
-    milliseconds: dict[tuple[Block, float], dict[str, float]]
+    milliseconds: Times
     picture: Path
 
 
@@ -90,20 +92,50 @@ def train(
 
 
 def step_times(
-    widths: tuple[int, ...], batch: int, block: Block, sparsity: float, repeats: int
+    params: list[Layer], batch: int, block: Block, sparsity: float, repeats: int
 ) -> dict[str, float]:
-    """Milliseconds of a step in both forms, and of making its masks ("mask")."""
+    """Milliseconds of a step in both forms, and of making its masks ("mask"), in a row of them."""
     rng = np.random.default_rng(0)
-    x = jnp.asarray(rng.random((batch, widths[0]), np.float32))
-    y = jnp.asarray(rng.integers(0, widths[-1], batch), jnp.int32)
-    params, share = initial(widths), jnp.float32(sparsity)
+    x = jnp.asarray(rng.random((batch, params[0].w.shape[1]), np.float32))
+    y = jnp.asarray(rng.integers(0, len(params[-1].b), batch), jnp.int32)
+    share = jnp.float32(sparsity)
     masks_of = jitted(block, "sparse")[1]
     masks = masks_of(params, share)
+
+    def state() -> tuple[Any, Any]:
+        return jax.tree.map(jnp.copy, params), jax.tree.map(jnp.zeros_like, params)
+
+    def in_a_row(call: Callable[[], Any]) -> Callable[[], Any]:
+        return lambda: [call() for _ in range(STEPS_IN_A_ROW)][-1]
+
     calls = {
-        form: carried(jitted(block, form)[0], start(widths), masks, x, y, jnp.float32(1e-3))
+        form: in_a_row(carried(jitted(block, form)[0], state(), masks, x, y, jnp.float32(1e-3)))
         for form in FORMS
     }
-    return time_together(calls | {"mask": lambda: masks_of(params, share)}, repeats)
+    calls["mask"] = in_a_row(lambda: masks_of(params, share))
+    return {name: t / STEPS_IN_A_ROW for name, t in time_together(calls, repeats).items()}
+
+
+def time_steps(quick: bool) -> Times:
+    """Time a step of a wide network for every block and sparsity, and print a table."""
+    gpu = jax.default_backend() == "gpu"
+    size, batch = (512, 128) if quick else (4096, 2048) if gpu else (2048, 512)
+    params = initial((256, size, size, size, 10))
+    times = {(b, s): step_times(params, batch, b, s, 5) for b in BLOCKS for s in SPARSITIES}
+    rows = [
+        [
+            f"{block[0]}x{block[1]}",
+            f"{sparsity:g}",
+            *(f"{t[form]:.2f}" for form in FORMS),
+            f"{t['multiplied'] / t['sparse']:.2f}x",
+            f"{t['mask']:.2f}",
+        ]
+        for (block, sparsity), t in times.items()
+    ]
+    title = f"a training step, two hidden {size}x{size}, batch {batch}"
+    columns = ("block", "sparsity", "masked dense\n[ms]", "jaxsparse\n[ms]", "speed-up")
+    print_table(title, (*columns, "new mask\n[ms]"), rows)
+    return times
 
 
 def run(quick: bool, out: Path, every: int = 1) -> Result:
@@ -130,29 +162,11 @@ def run(quick: bool, out: Path, every: int = 1) -> Result:
     ]
     title = f"{digits.name}, MLP {'-'.join(map(str, widths))}, a new mask every {every} steps"
     print_table(title, ("block", "sparsity", "masked dense", "jaxsparse"), rows)
-    gpu = jax.default_backend() == "gpu"
-    size, batch = (512, 128) if quick else (4096, 2048) if gpu else (2048, 512)
-    wide = (256, size, size, size, 10)
-    times = {
-        (b, s): step_times(wide, batch, b, s, 20 if gpu else 5) for b in BLOCKS for s in SPARSITIES
-    }
-    rows = [
-        [
-            f"{block[0]}x{block[1]}",
-            f"{sparsity:g}",
-            *(f"{t[form]:.2f}" for form in FORMS),
-            f"{t['multiplied'] / t['sparse']:.2f}x",
-            f"{t['mask']:.2f}",
-        ]
-        for (block, sparsity), t in times.items()
-    ]
-    title = f"a training step, two hidden {size}x{size}, batch {batch}"
-    columns = ("block", "sparsity", "masked dense\n[ms]", "jaxsparse\n[ms]", "speed-up")
-    print_table(title, (*columns, "new mask\n[ms]"), rows)
+    times = time_steps(quick)
     return Result(accuracy, kept, times, draw(curve, times, out))
 
 
-def draw(curve: list[float], times: dict[tuple[Block, float], dict[str, float]], out: Path) -> Path:
+def draw(curve: list[float], times: Times, out: Path) -> Path:
     """Sparsity over the steps, and the speed-up of a step over sparsity."""
     figure = Figure(figsize=(10, 5), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -169,11 +183,14 @@ def draw(curve: list[float], times: dict[tuple[Block, float], dict[str, float]],
     return save(figure, out, "sparse_training.png")
 
 
-def main(argv: Sequence[str] | None = None) -> Result:
+def main(argv: Sequence[str] | None = None) -> Result | Times:
     """The command line."""
     command = parser((__doc__ or "").splitlines()[0])
     command.add_argument("--every", type=int, default=1, help="steps that share a mask")
+    command.add_argument("--steps-only", action="store_true", help="time steps, train nothing")
     chosen = command.parse_args(argv)
+    if chosen.steps_only:
+        return time_steps(chosen.quick)
     return run(chosen.quick, chosen.out, chosen.every)
 
 

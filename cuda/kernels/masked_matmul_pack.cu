@@ -5,6 +5,8 @@
 // 32x1 piece is one element wide, and picking it costs a load each.
 //
 // Floor: `a` once at 4.3 TB/s, its kept entries written; `b` read and written where it has a mask.
+// Measured (H200, 4096 x 4096 in 16 bits): 32 us where tiles take all columns, 16 bytes at a time
+// (48 element by element, floor 16); 32x1 at 90 % 17 us, at 99 % 10 us, most of it latency.
 #include <algorithm>
 
 #include "cuda/kernels/masked_conv_element.cuh"
@@ -94,6 +96,54 @@ __device__ void PackRows(const StripParams& p, const PackUnit& unit) {
   }
 }
 
+// One bit for each of `Count` entries of a row of the matrix from column k on, a multiple of Count.
+template <int Count>
+__device__ __forceinline__ uint32_t KeptEntries(const uint32_t* line, uint32_t k, uint32_t size) {
+  constexpr uint32_t kAll = (1u << Count) - 1;
+  if (size == 1) return (__ldg(line + k / 32) >> (k % 32)) & kAll;
+  if (size % Count == 0) return HasBlock(line, k / size) ? kAll : 0;
+  uint32_t kept = 0;
+  for (int i = 0; i < Count; ++i) {
+    kept |= static_cast<uint32_t>(HasBlock(line, (k + i) / size)) << i;
+  }
+  return kept;
+}
+
+// As PackRows, for columns that follow each other from `first` on: 16 bytes at a time.
+template <typename T>
+__device__ void PackRun(const StripParams& p, const PackUnit& unit, int first) {
+  constexpr int kChunk = 16 / sizeof(T), kEach = kUnitRows * kSlabBytes / 16 / 32;
+  const BlockBits& bits = p.a_bits;
+  const T* a = static_cast<const T*>(p.a) +
+               (p.a_lists == 1 ? 0 : unit.list) * static_cast<int64_t>(p.rows) * p.depth;
+  const uint32_t* words =
+      bits.words + (bits.lists == 1 ? 0 : unit.list) * bits.rows * bits.row_words;
+  const auto row_size = static_cast<uint32_t>(min(bits.row_size, int64_t{p.rows}));
+  const int in_row = threadIdx.x % 8, k = first + in_row * kChunk;
+  simt::Vector<T, kChunk> v[kEach];
+  uint32_t kept[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int row = unit.row + threadIdx.x % 32 / 8 + 4 * i, inside = min(row, p.rows - 1);
+    v[i].bits = __ldg(reinterpret_cast<const uint4*>(a + int64_t{inside} * p.depth + k));
+    const uint32_t* line = words + Line(row, p.rows, row_size) * bits.row_words;
+    kept[i] = KeptEntries<kChunk>(line, k, static_cast<uint32_t>(bits.col_size));
+    if (row >= p.rows) kept[i] = 0;
+  }
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int row = unit.rows_in + threadIdx.x % 32 / 8 + 4 * i;
+    uint32_t packed[4] = {};
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j) {
+      const uint32_t entry = (kept[i] >> j) & 1 ? PackedBits(v[i].lanes[j]) : 0u;
+      packed[j * sizeof(T) / 4] |= entry << (8 * sizeof(T) * j % 32);
+    }
+    *reinterpret_cast<uint4*>(unit.out + row * kSlabBytes + (in_row ^ (row % 8)) * 16) =
+        make_uint4(packed[0], packed[1], packed[2], packed[3]);
+  }
+}
+
 // Units in the order of slabs: those that exist come first, spread over all warps.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) StripPackKernel(const __grid_constant__ StripParams p) {
@@ -117,7 +167,12 @@ __global__ void __launch_bounds__(kThreads) StripPackKernel(const __grid_constan
     unit.columns = p.index.entries[wide] + listed * p.index.pitch + slab * p.slab;
     unit.out = static_cast<char*>(p.packed) +
                (((tall << wide) + half) * p.slabs + slab) * rows * kSlabBytes;
-    PackRows<T>(p, unit);
+    const int run = __ldg(unit.columns), last = __ldg(unit.columns + p.slab - 1);
+    if (run >= 0 && last - run == p.slab - 1 && run % (16 / static_cast<int>(sizeof(T))) == 0) {
+      PackRun<T>(p, unit, run);
+    } else {
+      PackRows<T>(p, unit);
+    }
   }
 }
 

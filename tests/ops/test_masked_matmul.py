@@ -286,6 +286,20 @@ def test_cuda_variants(rng, variant, dtype, block, which):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("variant", ["wide", "tall"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("block", [(32, 1), (1, 3), (7, 8), (1, 100)])
+def test_cuda_columns_that_follow_each_other(rng, variant, dtype, block):
+    """Nearly full masks: tiles take all columns, 16 bytes at a time; NaN in what is masked."""
+    diff, masks = problem(rng, block, "a_mask", size=(200, 264, 312), density=0.9)
+    want = oracle(rounded(diff, dtype), masks, block)
+    diff["a"][~entries(masks["a_mask"], block, (200, 264))] = np.nan
+    with js.config(variant=variant):
+        got = run(cast(diff, dtype), masks, block, "cuda")
+    assert_close(got, want, dtype)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("block", [(32, 64), (64, 128), (96, 192)])
 @pytest.mark.parametrize("density", [0.0, 0.05, 0.3, 1.0])
