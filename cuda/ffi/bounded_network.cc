@@ -27,7 +27,8 @@ ffi::Error BoundedNetwork(cudaStream_t stream, ffi::BufferR2<ffi::F32> x,
       ts[0] < (bundles != 0 ? 1 : 2) || os[0] != xs[0] || first < 0 || first > widest ||
       static_cast<int64_t>(codes->element_count()) != xs[0] ||
       static_cast<int64_t>(uppers.element_count()) != ts[0] || (expanded && expanded != os[1]) ||
-      static_cast<int64_t>(scratch->element_count()) < BoundedNetworkScratch(xs[0], widest)) {
+      static_cast<int64_t>(scratch->element_count()) <
+          BoundedNetworkScratch(xs[0], widest, ts[0], bundles > 1)) {
     return ffi::Error::InvalidArgument(
         "bounded_network: operands, results and attributes disagree");
   }
@@ -41,6 +42,8 @@ ffi::Error BoundedNetwork(cudaStream_t stream, ffi::BufferR2<ffi::F32> x,
   args.widest = widest;
   args.regroup = decides != 0;
   args.bundles = bundles != 0;
+  args.panels = bundles > 1;
+  args.rows = bundles > 2;
   args.x = x.typed_data();
   args.table = table.typed_data();
   args.starts = starts.typed_data();

@@ -32,6 +32,14 @@ __device__ inline void CopyAsync(float* to, const float* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
 }
 
+__device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Returns once all but the latest kLeft groups of this thread's copies have landed.
+template <int kLeft>
+__device__ inline void WaitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+
 // The line of `input` in a slot's block: one instruction.
 __device__ inline const float* LineOf(const float* slot, uint32_t input) {
   static_assert(kSlots * sizeof(float) == 128, "the instruction holds the length of a line");
@@ -52,11 +60,40 @@ __device__ inline void MultiplyTile(const float (&a)[4], float b0, float b1, flo
         "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
 }
 
+// An infinity has no rest, and counts in the product of the leading parts alone. kFinite: the
+// values are known to be no infinities.
+template <bool kFinite>
+__device__ inline float Finite(float v) {
+  return kFinite || !isinf(v) ? Leading(v) : 0.0f;
+}
+template <bool kFinite>
+__device__ inline float Rest(float v) {
+  return kFinite || !isinf(v) ? v - Leading(v) : 0.0f;
+}
+
+// Adds eight entries' products for a block of slots: x and y are a lane's four slots of the inputs
+// t and 4 + t. any: some weight of the bundle's has a rest here.
+template <bool kFinite>
+__device__ inline void MultiplySplit(const float (&lead)[4], const float (&rest)[4], bool any,
+                                     const float4& x, const float4& y, float (&sums)[4][4]) {
+  const float xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) MultiplyTile(lead, Leading(xs[i]), Leading(ys[i]), sums[i]);
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    MultiplyTile(lead, Rest<kFinite>(xs[i]), Rest<kFinite>(ys[i]), sums[i]);
+  if (any) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      MultiplyTile(rest, Finite<kFinite>(xs[i]), Finite<kFinite>(ys[i]), sums[i]);
+    }
+  }
+}
+
 // A lane's sums: block, slot 4 * n + i of the block for column n of product i; of the product, the
 // columns 2 t, 2 t + 1 of the rows g, g + 8.
 using BundleSums = float[kTileBlocks][4][4];
 
-// kFinite: the values are known to be no infinities.
 template <bool kFinite, typename Index>
 class BundleWarp {
  public:
@@ -74,7 +111,7 @@ class BundleWarp {
     for (int s = 0; s < kStages - 1; ++s) Copy(entry + s * kStep, stages_[s]);
 #pragma unroll 1
     for (int at = 0; entry < end_; entry += kStep) {
-      asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
+      WaitCopies<kStages - 2>();
       __syncwarp();
       LoadWeights(entry + kStep, next);
       Copy(entry + (kStages - 1) * kStep, stages_[at == 0 ? kStages - 1 : at - 1]);
@@ -116,7 +153,7 @@ class BundleWarp {
       CopyHalf(entry, to.x);
       CopyHalf(entry + kStep / 2, to.x + kStep / 2);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    CommitCopies();
   }
 
   __device__ void CopyHalf(uint32_t entry, float (*to)[kStageRow]) const {
@@ -154,21 +191,9 @@ class BundleWarp {
     for (int b = 0; b < kTileBlocks; ++b) {
       const float4 x = *reinterpret_cast<const float4*>(&stage.x[t][b * kSlots + at]);
       const float4 y = *reinterpret_cast<const float4*>(&stage.x[4 + t][b * kSlots + at]);
-      const float xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-      for (int i = 0; i < 4; ++i) MultiplyTile(lead, Leading(xs[i]), Leading(ys[i]), sums[b][i]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) MultiplyTile(lead, Rest(xs[i]), Rest(ys[i]), sums[b][i]);
-      if (any) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) MultiplyTile(rest, Finite(xs[i]), Finite(ys[i]), sums[b][i]);
-      }
+      MultiplySplit<kFinite>(lead, rest, any, x, y, sums[b]);
     }
   }
-
-  // An infinity has no rest, and counts in the product of the leading parts alone.
-  static __device__ float Finite(float v) { return kFinite || !isinf(v) ? Leading(v) : 0.0f; }
-  static __device__ float Rest(float v) { return kFinite || !isinf(v) ? v - Leading(v) : 0.0f; }
 
   const LayerView<Index>& view_;
   const TileSources& sources_;
@@ -187,10 +212,11 @@ struct BundleProbe {
   }
 
   // To a word for each block.
+  template <int kBlocks = kTileBlocks>
   __device__ void Merge(uint32_t* zero, uint32_t* full) const {
     const uint32_t shift = threadIdx.x % 4 * 8;
 #pragma unroll
-    for (int b = 0; b < kTileBlocks; ++b) {
+    for (int b = 0; b < kBlocks; ++b) {
       const uint32_t z = __reduce_or_sync(~0u, (not_zero >> (8 * b) & 255u) << shift);
       const uint32_t f = __reduce_or_sync(~0u, (not_upper >> (8 * b) & 255u) << shift);
       if (threadIdx.x % 32 == 0 && z != 0) atomicOr(zero + b, z);
@@ -200,27 +226,39 @@ struct BundleProbe {
 };
 
 // Bounds the sums of the rows `row`, and 8 further, of a lane's bundle and stores them to the
-// tile's state, its blocks `block` apart.
-__device__ inline void StoreBundle(const BundleSums& sums, const float (&bias)[2], uint32_t row,
-                                   float* to, int64_t block, float upper, BundleProbe& probe) {
-  const uint32_t t = threadIdx.x % 4;
-  float* const line = to + static_cast<int64_t>(row) * kSlots + 8 * t;
+// tile's state, its blocks `block` apart. A lane has eight slots of a row side by side, a sector;
+// two lanes trade halves, so that one instruction writes whole sectors.
+template <int kBlocks>
+__device__ void StoreBundle(const float (&sums)[kBlocks][4][4], const float (&bias)[2],
+                            uint32_t row, float* to, int64_t block, float upper,
+                            BundleProbe& probe) {
+  const uint32_t t = threadIdx.x % 4, odd = t % 2;
+  float* const line = to + static_cast<int64_t>(row) * kSlots + 8 * (t - odd) + 4 * odd;
 #pragma unroll
-  for (int b = 0; b < kTileBlocks; ++b) {
+  for (int b = 0; b < kBlocks; ++b) {
+    float y[2][2][4];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float y[2][4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        y[0][i] = Bound(sums[b][i][h] + bias[0], upper);
-        y[1][i] = Bound(sums[b][i][2 + h] + bias[1], upper);
-        probe.See(y[0][i], y[1][i], upper, 8 * b + 4 * h + i);
+        y[0][h][i] = Bound(sums[b][i][h] + bias[0], upper);
+        y[1][h][i] = Bound(sums[b][i][2 + h] + bias[1], upper);
+        probe.See(y[0][h][i], y[1][h][i], upper, 8 * b + 4 * h + i);
       }
+    }
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        *reinterpret_cast<float4*>(line + b * block + 8 * r * kSlots + 4 * h) =
-            make_float4(y[r][0], y[r][1], y[r][2], y[r][3]);
+    for (int r = 0; r < 2; ++r) {
+      float near[4], far[4];  // of the even lane's sector, and of the odd one's
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float mine = odd ? y[r][1][i] : y[r][0][i];
+        const float theirs = __shfl_xor_sync(~0u, odd ? y[r][0][i] : y[r][1][i], 1);
+        near[i] = odd ? theirs : mine;
+        far[i] = odd ? mine : theirs;
       }
+      float* const at = line + b * block + 8 * r * kSlots;
+      *reinterpret_cast<float4*>(at) = make_float4(near[0], near[1], near[2], near[3]);
+      *reinterpret_cast<float4*>(at + 8) = make_float4(far[0], far[1], far[2], far[3]);
     }
   }
 }

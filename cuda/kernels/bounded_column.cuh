@@ -10,16 +10,17 @@
 #pragma once
 
 #include "cuda/kernels/bounded_row.cuh"
+#include "cuda/kernels/bounded_staged.cuh"
 
 namespace jaxsparse {
 
-constexpr int kColumnImages = 8;
-constexpr int kColumnThreads = 256;
+constexpr int kColumnThreads = 512, kColumnWarps = kColumnThreads / 32;
 
-// What a block's images have in common: values only; some segments under codes (then every gather
-// asks); or whole rows under a code (then nobody gathers: an output has one value for zero rows and
-// one for rows at the bound).
-enum class ColumnMode { kValues, kParts, kWhole };
+// What a block's images have in common: their values are in shared memory; or they are too many for
+// that, and values only; or some segments are under codes (then every gather asks); or whole rows
+// under a code (then nobody gathers: an output has one value for zero rows and one for rows at the
+// bound).
+enum class ColumnMode { kStaged, kValues, kParts, kWhole };
 
 // The list of undecided rows: args.scratch[0] with values from its front, [1] under a code as a
 // whole from its back.
@@ -49,25 +50,6 @@ __global__ void __launch_bounds__(kColumnThreads)
   for (int64_t n = lane; !args.record && n < args.n_out; n += 32) {
     args.out[row * args.n_out + n] = code == kUpper ? args.upper : 0.0f;
   }
-}
-
-// Whether some of the images have a segment under a code.
-__device__ inline bool AnyCode(const BoundedMatmulArgs& args, const int64_t* rows) {
-  bool any = false;
-  for (int i = 0; i < kColumnImages; ++i) {
-    for (int64_t s = threadIdx.x; s < args.segments_in; s += kColumnThreads) {
-      any |= args.codes[rows[i] * args.segments_in + s] != kMixed;
-    }
-  }
-  return __syncthreads_or(any);
-}
-
-// A value of an image that is under codes in parts.
-__device__ inline float PartOf(const BoundedMatmulArgs& args, int64_t row, uint32_t i) {
-  const uint8_t code =
-      args.codes[row * args.segments_in + i / static_cast<uint32_t>(args.segment_in)];
-  if (code != kMixed) return code == kUpper ? args.upper_in : 0.0f;
-  return args.values[row * args.n_in + i];
 }
 
 template <ColumnMode kMode, typename Index>
@@ -120,7 +102,8 @@ __device__ void WholeOutput(const BoundedMatmulArgs& args, const LayerView<Index
 // One slab of outputs of eight listed images.
 template <ColumnMode kMode, typename Index>
 __device__ void ColumnSlab(const BoundedMatmulArgs& args, const int64_t* rows, int count,
-                           int64_t first, int64_t last, uint8_t* shared) {
+                           int64_t first, int64_t last, uint8_t* shared, const float* staged) {
+  __shared__ RunTile tiles[kMode == ColumnMode::kStaged ? kColumnWarps : 1];
   const LayerView<Index> view = ViewOfLayer<Index>(args);
   const int64_t segments = (last - first + args.segment - 1) / args.segment;
   const int64_t bytes = SegmentWriter::Bytes(last - first, segments);
@@ -135,7 +118,9 @@ __device__ void ColumnSlab(const BoundedMatmulArgs& args, const int64_t* rows, i
     const int64_t named = valid && args.expand ? __ldg(args.expand + n) : n;
     float y[kColumnImages];
     const uint32_t o = static_cast<uint32_t>(min(named, args.distinct - 1));
-    if constexpr (kMode == ColumnMode::kWhole) {
+    if constexpr (kMode == ColumnMode::kStaged) {
+      StagedOutputs(args, view, staged, n - threadIdx.x % 32, last, tiles[threadIdx.x / 32], y);
+    } else if constexpr (kMode == ColumnMode::kWhole) {
       WholeOutput(args, view, rows, o, y);
     } else {
       ColumnOutput<kMode>(args, view, rows, o, y);
@@ -151,11 +136,10 @@ __device__ void ColumnSlab(const BoundedMatmulArgs& args, const int64_t* rows, i
     }
   }
   __syncthreads();
-  constexpr int kWarps = kColumnThreads / 32;
   for (int i = 0; i < count; ++i) {
     uint8_t* const codes = args.out_codes + rows[i] * args.segments;
     if (args.record) {
-      writer(i).Finish(codes, (threadIdx.x / 32 + i) % kWarps, kWarps);
+      writer(i).Finish(codes, (threadIdx.x / 32 + i) % kColumnWarps, kColumnWarps);
     } else {
       for (int64_t s = threadIdx.x; s < segments; s += kColumnThreads) {
         codes[first / args.segment + s] = kMixed;
@@ -164,7 +148,8 @@ __device__ void ColumnSlab(const BoundedMatmulArgs& args, const int64_t* rows, i
   }
 }
 
-template <typename Index>
+// kStaged: the values of eight images fit shared memory, in front of what the writers need.
+template <typename Index, bool kStaged>
 __global__ void __launch_bounds__(kColumnThreads)
     BoundedColumn(const __grid_constant__ BoundedMatmulArgs args, uint32_t slabs, int64_t slab) {
   extern __shared__ float4 memory[];
@@ -182,13 +167,17 @@ __global__ void __launch_bounds__(kColumnThreads)
     rows[threadIdx.x] = args.scratch[2 + (front ? at : args.batch - 1 - at)];
   }
   __syncthreads();
-  uint8_t* const shared = reinterpret_cast<uint8_t*>(memory);
+  float* const x = reinterpret_cast<float*>(memory);
+  uint8_t* const shared = reinterpret_cast<uint8_t*>(x + (kStaged ? args.n_in * kColumnImages : 0));
   if (!front) {
-    ColumnSlab<ColumnMode::kWhole, Index>(args, rows, count, first, last, shared);
+    ColumnSlab<ColumnMode::kWhole, Index>(args, rows, count, first, last, shared, nullptr);
+  } else if constexpr (kStaged) {
+    StageImages<kColumnImages>(args, rows, x);
+    ColumnSlab<ColumnMode::kStaged, Index>(args, rows, count, first, last, shared, x);
   } else if (AnyCode(args, rows)) {
-    ColumnSlab<ColumnMode::kParts, Index>(args, rows, count, first, last, shared);
+    ColumnSlab<ColumnMode::kParts, Index>(args, rows, count, first, last, shared, nullptr);
   } else {
-    ColumnSlab<ColumnMode::kValues, Index>(args, rows, count, first, last, shared);
+    ColumnSlab<ColumnMode::kValues, Index>(args, rows, count, first, last, shared, nullptr);
   }
 }
 

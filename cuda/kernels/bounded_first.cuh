@@ -1,6 +1,6 @@
 // The first layer of a stack: raw images, row by row in memory, to folded state; and, for stacks of
 // bundles, the images turned into state as they are, so that the first layer is one like all
-// others.
+// others (bounded_panel.cuh reads them unturned, where it may).
 //
 // Floor: the images once (60,000 x 1024: 246 MB, 57 us at 4.3 TB/s; x 65536: 15.7 GB, 3.7 ms);
 // state out is a sixteenth. A thread owns one output of eight images: an entry is eight independent

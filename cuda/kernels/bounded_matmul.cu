@@ -2,16 +2,21 @@
 #include "cuda/kernels/bounded_matmul.h"
 
 #include <algorithm>
-#include <initializer_list>
+#include <cstring>
 
 #include "cuda/kernels/bounded_column.cuh"
+#include "cuda/kernels/bounded_record.h"
 #include "cuda/kernels/bounded_row.cuh"
+#include "cuda/kernels/bounded_staged.cuh"
 
 namespace jaxsparse {
 namespace {
 
 constexpr int64_t kSlab = 1024;
 constexpr int64_t kMostShared = 96 << 10;  // two blocks an SM on every architecture built for
+// Values of images in shared memory, beside 20 KB: a block an SM, of sm_80 too.
+constexpr int64_t kMostStaged = 140 << 10;
+constexpr int64_t kFewBlocks = 132;  // fewer blocks than that are better cut smaller
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -38,15 +43,51 @@ cudaError_t LaunchRow(const BoundedMatmulArgs& args, bool whole_row, cudaStream_
   return cudaGetLastError();
 }
 
+// The codes of what a launch before has written.
+cudaError_t Record(const BoundedMatmulArgs& args, cudaStream_t stream) {
+  BoundedRecordArgs record = {};
+  record.rows = args.batch;
+  record.n = args.n_out;
+  record.segment = args.segment;
+  record.segments = args.segments;
+  record.values = args.out;
+  record.bytes = sizeof(float);
+  memcpy(&record.upper, &args.upper, sizeof(float));
+  record.codes = args.out_codes;
+  return LaunchBoundedRecord(record, stream);
+}
+
+// Blocks of some runs of outputs, as many as the device has multiprocessors, about.
+template <int kImages, typename Index>
+cudaError_t LaunchFew(const BoundedMatmulArgs& args, cudaStream_t stream) {
+  const int64_t groups = CeilDiv(args.batch, kImages), runs = CeilDiv(args.n_out, kRunOutputs);
+  const int64_t many = CeilDiv(groups * runs, kFewBlocks) * kRunOutputs;
+  const int64_t chunks = CeilDiv(args.n_out, many), shared = args.n_in * kImages * 4;
+  BoundedFew<kImages, Index><<<groups * chunks, kFewThreads, shared, stream>>>(args, chunks, many);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+  return args.record ? Record(args, stream) : cudaSuccess;
+}
+
 template <typename Index>
 cudaError_t LaunchColumn(const BoundedMatmulArgs& args, cudaStream_t stream) {
   const int64_t slab = SlabOf(args, false), slabs = CeilDiv(args.n_out, slab);
   const int64_t blocks = (CeilDiv(args.batch, kColumnImages) + 1) * slabs;
   const int64_t shared = kColumnImages * SegmentWriter::Bytes(slab, CeilDiv(slab, args.segment));
   if (blocks > INT32_MAX || shared > kMostShared) return cudaErrorInvalidConfiguration;
+  const int64_t staged = args.n_in * kColumnImages * 4;
+  const bool fits = staged + shared <= kMostStaged;
+  if (fits && blocks < kFewBlocks) {
+    return args.batch == 1 ? LaunchFew<1, Index>(args, stream)
+                           : LaunchFew<kColumnImages, Index>(args, stream);
+  }
   ClearCounts<<<1, 1, 0, stream>>>(args.scratch);
   ListUndecided<<<CeilDiv(args.batch * 32, kColumnThreads), kColumnThreads, 0, stream>>>(args);
-  BoundedColumn<Index><<<blocks, kColumnThreads, shared, stream>>>(args, slabs, slab);
+  if (fits) {
+    BoundedColumn<Index, true>
+        <<<blocks, kColumnThreads, staged + shared, stream>>>(args, slabs, slab);
+  } else {
+    BoundedColumn<Index, false><<<blocks, kColumnThreads, shared, stream>>>(args, slabs, slab);
+  }
   return cudaGetLastError();
 }
 
@@ -56,20 +97,30 @@ cudaError_t Launch(BoundedDataflow dataflow, const BoundedMatmulArgs& args, cuda
   return LaunchRow<Index>(args, dataflow == BoundedDataflow::kRow, stream);
 }
 
-}  // namespace
-
-cudaError_t PrepareBoundedMatmul() {
-  for (const void* kernel : {reinterpret_cast<const void*>(BoundedRow<uint16_t, true>),
-                             reinterpret_cast<const void*>(BoundedRow<int32_t, true>),
-                             reinterpret_cast<const void*>(BoundedRow<uint16_t, false>),
-                             reinterpret_cast<const void*>(BoundedRow<int32_t, false>),
-                             reinterpret_cast<const void*>(BoundedColumn<uint16_t>),
-                             reinterpret_cast<const void*>(BoundedColumn<int32_t>)}) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared);
+template <typename Index>
+cudaError_t Prepare() {
+  const struct {
+    const void* kernel;
+    int64_t shared;
+  } all[] = {{reinterpret_cast<const void*>(BoundedRow<Index, true>), kMostShared},
+             {reinterpret_cast<const void*>(BoundedRow<Index, false>), kMostShared},
+             {reinterpret_cast<const void*>(BoundedColumn<Index, true>), kMostStaged},
+             {reinterpret_cast<const void*>(BoundedColumn<Index, false>), kMostShared},
+             {reinterpret_cast<const void*>(BoundedFew<1, Index>), kMostStaged},
+             {reinterpret_cast<const void*>(BoundedFew<kColumnImages, Index>), kMostStaged}};
+  for (const auto& [kernel, shared] : all) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t PrepareBoundedMatmul() {
+  const cudaError_t error = Prepare<uint16_t>();
+  return error != cudaSuccess ? error : Prepare<int32_t>();
 }
 
 cudaError_t LaunchBoundedMatmul(BoundedDataflow dataflow, const BoundedMatmulArgs& args,

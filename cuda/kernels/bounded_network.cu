@@ -11,6 +11,7 @@
 #include <initializer_list>
 
 #include "cuda/kernels/bounded_first.cuh"
+#include "cuda/kernels/bounded_panel.cuh"
 #include "cuda/kernels/bounded_resident.cuh"
 #include "cuda/kernels/bounded_wide.cuh"
 
@@ -22,6 +23,9 @@ constexpr int kCounters = 32;
 // Layers through memory before tiles go on by themselves: wide ones, and those that get resident.
 constexpr int64_t kTailBegins = 34, kResidentBegins = 12;
 constexpr int64_t kStaticShared = 1 << 10;  // of a CTA, beside its tile
+
+constexpr int64_t kPanelShared =
+    std::max(PanelFromRows::Shape::kShared, PanelFromState::Shape::kShared);
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t TilesOf(int64_t batch) { return CeilDiv(batch, kTileSlots); }
@@ -35,7 +39,12 @@ struct Workspace {
   int32_t* source;
   int32_t* rows[2];
   float* state[2];
+  PanelPlan* plans;  // [PlannedLayers][PanelGroups(widest)]
 };
+
+int64_t PlannedLayers(int64_t depth, bool panels) {
+  return panels ? std::min<int64_t>(depth, kPanelLayers) : 0;
+}
 
 Workspace Carve(const BoundedNetworkArgs& args) {
   char* next = static_cast<char*>(args.scratch);
@@ -54,6 +63,7 @@ Workspace Carve(const BoundedNetworkArgs& args) {
   for (int i = 0; i < 2; ++i) space.rows[i] = reinterpret_cast<int32_t*>(take(4 * slots));
   for (int i = 0; i < 2; ++i)
     space.state[i] = reinterpret_cast<float*>(take(4 * slots * args.widest));
+  space.plans = reinterpret_cast<PanelPlan*>(take(0));
   return space;
 }
 
@@ -128,6 +138,7 @@ int TileImages(const BoundedNetworkArgs& args, const Device& device) {
 template <bool kBundles, typename Index>
 void LaunchFirst(const BoundedNetworkArgs& args, const Workspace& space, cudaStream_t stream) {
   const uint32_t batch = static_cast<uint32_t>(args.batch), n_in = static_cast<uint32_t>(args.n_in);
+  if (args.rows) return;
   if (kBundles) {
     const int64_t chunks = std::max<int64_t>(CeilDiv(n_in, 128), 1);
     TurnImages<<<chunks * CeilDiv(args.batch, kSlots), kFirstThreads, 0, stream>>>(
@@ -177,6 +188,21 @@ cudaError_t LaunchResident(const BoundedNetworkArgs& args, const Workspace& spac
   return cudaSuccess;
 }
 
+// One layer by panels.
+void LaunchPanel(const BoundedNetworkArgs& args, const Workspace& space, const Device& device,
+                 const Progress& at, uint32_t* next, cudaStream_t stream) {
+  const auto kernel = at.layer > 0 ? PanelLayer<false, false>
+                      : args.rows  ? PanelLayer<true, true>
+                                   : PanelLayer<true, false>;
+  const uint32_t groups = PanelGroups(static_cast<uint32_t>(args.widest));
+  const int64_t shared =
+      args.rows && at.layer == 0 ? PanelFromRows::Shape::kShared : PanelFromState::Shape::kShared;
+  kernel<<<device.sms, kPanelThreads, shared, stream>>>(
+      ViewOf(args), space.plans + at.layer * groups, args.x, static_cast<uint32_t>(args.batch),
+      static_cast<uint32_t>(args.n_in), space.state[at.state], space.source,
+      space.state[1 - at.state], space.verdicts, at.count, next, static_cast<uint32_t>(at.layer));
+}
+
 // Layers up to `stop` through memory. The last one's words are there, and nothing of it is settled.
 template <bool kBundles, typename Index>
 cudaError_t LaunchWide(const BoundedNetworkArgs& args, const Workspace& space, const Device& device,
@@ -186,12 +212,21 @@ cudaError_t LaunchWide(const BoundedNetworkArgs& args, const Workspace& space, c
   const int64_t chunks = CeilDiv(CeilDiv(args.widest, kBundles ? kBundle : 1), kWideWarps);
   if (chunks * tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
   const int64_t grid = std::min<int64_t>(chunks * tiles, kWideResident * device.sms);
+  const int64_t planned = std::min(PlannedLayers(args.depth, args.panels), stop);
+  if (planned > 0) {
+    const uint32_t groups = PanelGroups(static_cast<uint32_t>(args.widest));
+    PlanPanels<Index><<<planned * groups, kPanelThreads, 0, stream>>>(stack, groups, space.plans);
+  }
   for (int turn = 0; progress->layer < stop; ++turn) {
     uint32_t* const next = space.slots + (turn + 1) % 3;
     const uint32_t layer = static_cast<uint32_t>(progress->layer);
-    WideLayer<kBundles, Index><<<grid, kWideThreads, kWideShared, stream>>>(
-        stack, space.state[progress->state], space.source, space.state[1 - progress->state],
-        space.verdicts, progress->count, next, layer);
+    if (progress->layer < planned) {
+      LaunchPanel(args, space, device, *progress, next, stream);
+    } else {
+      WideLayer<kBundles, Index><<<grid, kWideThreads, kWideShared, stream>>>(
+          stack, space.state[progress->state], space.source, space.state[1 - progress->state],
+          space.verdicts, progress->count, next, layer);
+    }
     progress->state = 1 - progress->state;
     if (++progress->layer < stop) {
       WideSettle<<<CeilDiv(blocks * kSlots, kWideThreads), kWideThreads, 0, stream>>>(
@@ -215,20 +250,24 @@ cudaError_t LaunchTail(const BoundedNetworkArgs& args, const Workspace& space,
 }
 
 template <bool kBundles, typename Index>
-cudaError_t Launch(const BoundedNetworkArgs& args, cudaStream_t stream) {
+cudaError_t Launch(const BoundedNetworkArgs& given, cudaStream_t stream) {
+  Device device;
+  if (const cudaError_t error = Query(&device); error != cudaSuccess) return error;
+  const int images = TileImages(given, device);
+  // Through memory where rows leave, tiles fill the device, and a tile of bundles keeps more
+  // multiply-adds going than shared memory can; where a resident tile does not fit, always.
+  const bool through =
+      images == 0 || (kBundles && given.regroup && TilesOf(given.batch) >= device.sms);
+  BoundedNetworkArgs args = given;
+  args.panels &= device.shared >= kPanelShared;
+  args.rows &= through && args.panels;
   const Workspace space = Carve(args);
   BeginStack<<<CeilDiv(std::max<int64_t>(args.batch, 2 * kCounters), kWideThreads), kWideThreads, 0,
                stream>>>(space, static_cast<uint32_t>(args.batch));
   LaunchFirst<kBundles, Index>(args, space, stream);
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
-  Device device;
-  if (const cudaError_t error = Query(&device); error != cudaSuccess) return error;
-  const int images = TileImages(args, device);
   Progress progress = {kBundles ? 0 : 1, space.slots, 0, 0};
-  // Through memory where rows leave, tiles fill the device, and a tile of bundles keeps more
-  // multiply-adds going than shared memory can; where a resident tile does not fit, always.
-  const bool through = kBundles && args.regroup && TilesOf(args.batch) >= device.sms;
-  if (images == 0 || through) {
+  if (through) {
     const int64_t most = images == 0 ? kTailBegins : kResidentBegins;
     const int64_t stop = args.regroup ? std::min(args.depth, most) : args.depth;
     const cudaError_t error =
@@ -271,14 +310,25 @@ cudaError_t Prepare() {
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kWideShared);
     if (error != cudaSuccess) return error;
   }
+  if (device.shared < kPanelShared) return cudaSuccess;
+  for (const void* kernel : {reinterpret_cast<const void*>(PanelLayer<true, true>),
+                             reinterpret_cast<const void*>(PanelLayer<true, false>),
+                             reinterpret_cast<const void*>(PanelLayer<false, false>)}) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kPanelShared);
+    if (error != cudaSuccess) return error;
+  }
   return cudaSuccess;
 }
 
 }  // namespace
 
-int64_t BoundedNetworkScratch(int64_t batch, int64_t widest) {
+int64_t BoundedNetworkScratch(int64_t batch, int64_t widest, int64_t depth, bool panels) {
   const int64_t blocks = BlocksOf(batch);
-  return 2 * kCounters * 4 + 12 + 8 * blocks + 4 * blocks * kSlots * (2 * widest + 3) + 9 * 128;
+  const int64_t plans =
+      PlannedLayers(depth, panels) * PanelGroups(static_cast<uint32_t>(widest)) * sizeof(PanelPlan);
+  return 2 * kCounters * 4 + 12 + 8 * blocks + 4 * blocks * kSlots * (2 * widest + 3) + 9 * 128 +
+         plans;
 }
 
 cudaError_t PrepareBoundedNetwork() {

@@ -11,6 +11,8 @@ struct BoundedNetworkArgs {
   int64_t batch, n_in, n_out, depth, first, widest;  // first: distinct outputs of layer 0
   bool regroup;    // some rows may retire early: regroup the others between launches
   bool bundles;    // some layer's units are bundles; then widest covers n_in
+  bool panels;     // the first kPanelLayers layers go by panels (bounded_panel.cuh),
+  bool rows;       // and the first of them reads the images as they are
   const float* x;  // [batch, n_in]
   // [depth, 8]: starts, quads of indices, biases, n_in, distinct, flags, quads of weights, rows of
   // a unit
@@ -29,7 +31,7 @@ struct BoundedNetworkArgs {
 };
 
 // Bytes of workspace.
-int64_t BoundedNetworkScratch(int64_t batch, int64_t widest);
+int64_t BoundedNetworkScratch(int64_t batch, int64_t widest, int64_t depth, bool panels);
 
 // Once per device, before the first launch: raises the shared-memory limits.
 cudaError_t PrepareBoundedNetwork();

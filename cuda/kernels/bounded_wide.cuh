@@ -20,27 +20,13 @@
 #include "cuda/kernels/bounded_bundle.cuh"
 #include "cuda/kernels/bounded_state.cuh"
 #include "cuda/kernels/bounded_tile.cuh"
+#include "cuda/kernels/bounded_verdicts.cuh"
 
 namespace jaxsparse {
 
 constexpr int kWideResident = 2;      // CTAs of an SM
 constexpr uint32_t kUnitsOfWarp = 2;  // of a chunk
 constexpr int64_t kWideShared = int64_t{kWideWarps} * kStages * sizeof(EntryStage);
-
-// What rules the two states out, a word for each block of slots.
-struct BlockVerdicts {
-  uint32_t *not_zero, *not_upper;
-};
-
-__device__ inline uint32_t TilesInUse(uint32_t count) {
-  return (count + kTileSlots - 1) / kTileSlots;
-}
-
-// Which of a block's 32 slots are in use.
-__device__ inline uint32_t SlotsInUse(uint32_t count, uint32_t block) {
-  const uint32_t before = block * kSlots;
-  return count >= before + kSlots ? ~0u : count > before ? (1u << (count - before)) - 1 : 0;
-}
 
 // Bundles of a layer, or its rows.
 __device__ inline uint32_t UnitsOf(const StackView& stack, uint32_t layer) {

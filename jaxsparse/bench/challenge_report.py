@@ -16,7 +16,7 @@ from jaxsparse.bench.provenance import Provenance, device
 
 HEADS = ("network", "way", "ms", "edges/s", "alive", "correct", "memory MB")
 LEGEND = (
-    "Best wall time of a call, weights and images on the device; calls of less than 10 ms ten in a "
+    "Best wall time of a call, weights and images on the device; calls of less than 25 ms ten in a "
     "row. Edges: images x 32 x neurons x layers, whatever was skipped. Memory: arguments, results "
     "and workspace of the call."
 )

@@ -11,6 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import jaxsparse as js
+from jaxsparse.bench.challenge_deep import deep_network
+from jaxsparse.bounded.bundles import PANEL_LAYERS
 from jaxsparse.bounded.converged import CENTROIDS, advance, gather_centroids
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.bounded.network import assemble
@@ -42,6 +44,12 @@ class Networks:
         """The layers chained on folded state."""
         return chain(radixnet(self.neurons, self.deepest), True)
 
+    @functools.cached_property
+    def head(self) -> list[Layer]:
+        """The first layers with every output computed, chained."""
+        many = min(self.deepest, PANEL_LAYERS)
+        return chain(radixnet(self.neurons, many, fold=False), False)
+
     def single(self, depth: int) -> list[Layer]:
         """The layers by themselves, every output computed."""
         return list(radixnet(self.neurons, depth, fold=False))
@@ -51,7 +59,7 @@ class Networks:
         if way == "persistent":
             return _call_network, assemble(self.folded[:depth])
         if way == "unfolded":
-            return _call_network, js.bounded.network(self.single(depth), fold=False)
+            return _call_network, deep_network(self.head, self.neurons, depth)
         dataflow, _, suffix = way.partition("+")
         if dataflow == "converged":
             return converge(self.single(depth))

@@ -67,7 +67,9 @@ class Network:
         n_in, n_out, depth, upper: of the whole; first, widest: stored outputs of the first and of
             the widest layer (with bundles the inputs count, too).
         decides: whether some state retires before the last layer.
-        bundles: whether some layer's units are bundles.
+        bundles: 0, or how far the GPU may go with bundles (`bundled_ways`): 1: some layer's units
+            are bundles; 2: the first layers go by panels; 3: and the first of all reads the images
+            as they are.
         shapes: (inputs, stored outputs, indices, rows of a unit) of each layer.
     """
 
@@ -85,7 +87,7 @@ class Network:
     widest: int
     upper: float
     decides: bool
-    bundles: bool
+    bundles: int
     shapes: tuple[tuple[int, int, int, int], ...]
     implementation: Implementation
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from jaxsparse.bounded.bundles import BUNDLE, bundle, unit_rows
+from jaxsparse.bounded.bundles import bundle, bundled_ways, unit_rows
 from jaxsparse.bounded.inspect import build
 from jaxsparse.bounded.layer import Layer
 
@@ -125,7 +125,7 @@ def pack(layers: list[Layer], retire: bool) -> Packed:
     table[:, 5] = flags
     table[1:, 6] = np.cumsum([e * r // 4 for _, _, e, r in shapes])[:-1]
     table[:, 7] = [r for _, _, _, r in shapes]
-    bundles = any(r == BUNDLE for _, _, _, r in shapes)
+    bundles = bundled_ways(layers)
     index = np.int32 if any(n > 1 << 16 for n, _, _, _ in shapes) else np.uint16
     last = layers[-1]
     arrays = {

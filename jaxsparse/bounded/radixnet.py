@@ -32,13 +32,13 @@ def patterns(neurons: int, layers: int, seed: int = SEED) -> Iterator[Any]:
         ValueError: for another width or a negative number of layers.
     """
     out = np.arange(neurons) % max(neurons // 16, 1)
-    for columns in _columns(neurons, layers, seed):
+    for columns in distinct_columns(neurons, layers, seed):
         indices = columns[out].ravel()
         data = np.full(indices.size, _WEIGHT, np.float32)
         yield sp.csr_matrix((data, indices, np.arange(0, indices.size + 1, 32)), (neurons, neurons))
 
 
-def _columns(neurons: int, layers: int, seed: int) -> Iterator[np.ndarray]:
+def distinct_columns(neurons: int, layers: int, seed: int = SEED) -> Iterator[np.ndarray]:
     """The inputs of each layer's distinct outputs, int32[neurons / 16, 32], ascending: output j is
     as j modulo a sixteenth."""
     stride = neurons // 16
@@ -89,7 +89,7 @@ def radixnet(neurons: int, layers: int, seed: int = SEED, *, fold: bool = True) 
     Raises:
         ValueError: for a width that the recipe does not have.
     """
-    return (_layer(columns, neurons, fold) for columns in _columns(neurons, layers, seed))
+    return (_layer(columns, neurons, fold) for columns in distinct_columns(neurons, layers, seed))
 
 
 def _layer(columns: np.ndarray, neurons: int, fold: bool) -> Layer:

@@ -3,11 +3,10 @@ reads what a recorder has decided.
 
 A pixel is decided when all its channels are zero, or all at the bound. A zero pixel adds nothing. A
 pixel at the bound adds the bound times the sum of the kernel over the channels, which is a
-convolution of one channel. So decided pixels are left out of the product: they are not loaded, and
-outputs that see no other pixel are not multiplied at all.
+convolution of one channel. An output that sees decided pixels only has one of few results, which a
+table holds; it is never multiplied, and what lies under a code is never read.
 """
 
-import dataclasses
 import functools
 import math
 from typing import Any
@@ -17,17 +16,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
-from jaxsparse.bits import pack_mask
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
-from jaxsparse.index import TileIndex
-from jaxsparse.index.types import index_of_words
 from jaxsparse.ops.batching import fold, unfold
+from jaxsparse.ops.bounded_fill import fill_rows
 from jaxsparse.ops.masked_conv_core import ConvParams, conv
+from jaxsparse.ops.masked_conv_run import index_of_mask
 from jaxsparse.recorder import UPPER, ZERO, Recorder, probe
 from jaxsparse.recorder.types import segment_count
 from jaxsparse.reference.activations import ACTIVATIONS
 
 RELU6 = 6.0
+#: Windows of more pixels have no table of all that they may see.
+MOST_TAPS = 9
 
 
 def check_record(record: Any, activation: str | None, channels: int) -> int:
@@ -116,34 +116,132 @@ def conv_known(
     kernel: jax.Array,
     bias: jax.Array | None,
     base: jax.Array | None,
-    index: TileIndex,
+    cover: jax.Array,
     recorder: Recorder,
     residual: jax.Array | None = None,
 ) -> jax.Array:
-    """`conv` of an input whose recorder is known; its values under a decided pixel are not read."""
+    """`conv` at the pixels of cover, bool[B, Ho, Wo], of an input whose recorder is known; its
+    values under a set code are not read."""
     zero = (recorder.codes == ZERO).all(-1)
     full = (recorder.codes == UPPER).all(-1) & ~zero
-    undecided = ~(zero | full)
-    cover = index.cover()
-    words = pack_mask(cover & _seen_from(p, undecided, kernel.shape[:2]))
-    near = index_of_words(words, index.shape[2], index.tile, ordered=p.deterministic)
-    linear = dataclasses.replace(p, activation=None, out_dtype="float32")
-    sums: Any = conv(linear, x, kernel, None, None, near, pack_mask(undecided))
-    single = dataclasses.replace(
-        linear, geometry=dataclasses.replace(p.geometry, groups=1), precision="highest"
+    near = cover & _seen_from(p, ~(zero | full), kernel.shape[:2])
+    far = _known(p, full, recorder.upper, kernel, bias, base, residual, cover, near)
+    filled = _filled(p, x, zero, full, near, kernel.shape[:2], recorder)
+    index = index_of_mask(p, x, kernel, near, fills=False)
+    return conv(p, filled, kernel, bias, far, index, None, residual)
+
+
+def _filled(
+    p: ConvParams,
+    x: jax.Array,
+    zero: jax.Array,
+    full: jax.Array,
+    near: jax.Array,
+    window: Any,
+    recorder: Recorder,
+) -> jax.Array:
+    """x with what its codes stand for, at least where the outputs `near` read it."""
+    if recorder.codes.shape[-1] != 1:
+        return recorder.fill(x)
+    select = jnp.where(full, 1, jnp.where(zero, 0, -1))
+    if p.geometry.strides == (1, 1):
+        read = _read_by(p, near, window)
+        select = jnp.where(read | (select < 0), select, -2 - select)
+    codes = jnp.asarray([[0.0], [recorder.upper]], x.dtype)
+    table = jnp.broadcast_to(codes, (2, x.shape[-1]))
+    flat = fill_rows(
+        x.reshape(-1, x.shape[-1]),
+        table,
+        select.reshape(-1).astype(jnp.int32),
+        p.implementation,
     )
-    bound = jnp.where(full, jnp.float32(recorder.upper), 0.0)[..., None]
-    whole = kernel.astype(jnp.float32).sum(2, keepdims=True)
-    sums = sums + conv(single, bound, whole, None, None, index, None)
-    if bias is not None:
-        sums = sums + bias
-    if residual is not None:
-        added = jnp.where(cover[..., None], residual, jnp.zeros_like(residual))
-        sums = sums + added.astype(jnp.float32)
-    if p.activation is not None:
-        sums = ACTIVATIONS[p.activation](sums)
-    y = sums.astype(p.out_dtype)
-    return jnp.where(cover[..., None], y, jnp.zeros_like(y) if base is None else base)
+    return flat.reshape(x.shape)
+
+
+def _known(
+    p: ConvParams,
+    full: jax.Array,
+    upper: float,
+    kernel: jax.Array,
+    bias: jax.Array | None,
+    base: jax.Array | None,
+    residual: jax.Array | None,
+    cover: jax.Array,
+    near: jax.Array,
+) -> jax.Array:
+    """What the outputs that are covered and not `near` are, as a base of the others."""
+    window, outputs = kernel.shape[:2], kernel.shape[3]
+    taps = window[0] * window[1]
+    whole = upper * kernel.astype(jnp.float32).sum(2).reshape(taps, outputs)
+
+    def finish(sums: jax.Array) -> jax.Array:
+        for added in (bias, residual):
+            if added is not None:
+                sums = sums + added.astype(jnp.float32)
+        if p.activation is not None:
+            sums = ACTIVATIONS[p.activation](sums)
+        return sums.astype(p.out_dtype)
+
+    if taps <= MOST_TAPS and residual is None:
+        bits = np.arange(1 << taps)[:, None] >> np.arange(taps) & 1
+        sums = jnp.dot(jnp.asarray(bits, jnp.float32), whole, precision="highest")
+        table = finish(sums)
+        select = jnp.where(near, -1, _windows(p, full, window))
+        if base is None:  # one entry more, of zeros
+            table = jnp.concatenate([table, jnp.zeros((1, outputs), table.dtype)])
+            select = jnp.where(cover, select, len(bits))
+        else:
+            select = jnp.where(cover, select, -1)
+        flat = None if base is None else base.reshape(-1, outputs)
+        rows = fill_rows(flat, table, select.reshape(-1).astype(jnp.int32), p.implementation)
+        return rows.reshape(*near.shape, outputs)
+    geo = p.geometry
+    sums = jax.lax.conv_general_dilated(
+        full[..., None].astype(jnp.float32),
+        whole.reshape(*window, 1, outputs),
+        geo.strides,
+        geo.padding,
+        rhs_dilation=geo.dilation,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        precision="highest",
+    )
+    far = finish(sums)
+    return jnp.where(cover[..., None], far, jnp.zeros_like(far) if base is None else base)
+
+
+def _windows(p: ConvParams, pixels: jax.Array, window: Any) -> jax.Array:
+    """int32[B, Ho, Wo]: bit t says whether the input's pixel at tap t is one of `pixels`."""
+    geo = p.geometry
+    pads = [(0, 0, 0), *((low, high, 0) for low, high in geo.padding)]
+    padded = jax.lax.pad(pixels.astype(jnp.int32), 0, pads)
+    rows, columns = geo.out_size(pixels.shape[1:], window)
+    found = jnp.zeros((pixels.shape[0], rows, columns), jnp.int32)
+    for t, (ky, kx) in enumerate(np.ndindex(*window)):
+        top, left = ky * geo.dilation[0], kx * geo.dilation[1]
+        bottom = top + (rows - 1) * geo.strides[0] + 1
+        right = left + (columns - 1) * geo.strides[1] + 1
+        part = padded[:, top : bottom : geo.strides[0], left : right : geo.strides[1]]
+        found = found | part << t
+    return found
+
+
+def _read_by(p: ConvParams, outputs: jax.Array, window: Any) -> jax.Array:
+    """bool[B, H, W]: the pixels that some of `outputs` has a tap on, where strides are 1."""
+    geo = p.geometry
+    reach = [(k - 1) * d for k, d in zip(window, geo.dilation, strict=True)]
+    pads = [
+        (0, 0, 0),
+        *((r - low, r - high, 0) for r, (low, high) in zip(reach, geo.padding, strict=True)),
+    ]
+    return jax.lax.reduce_window(
+        jax.lax.pad(outputs, False, pads),
+        False,
+        jax.lax.bitwise_or,
+        (1, *window),
+        (1, 1, 1),
+        "VALID",
+        window_dilation=(1, *geo.dilation),
+    )
 
 
 def _seen_from(p: ConvParams, pixels: jax.Array, window: Any) -> jax.Array:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsparse.bounded.activations import Activations
+from jaxsparse.bounded.bundles import BUNDLE, PANEL, PANEL_LAYERS
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.ffi import ffi_call
 from jaxsparse.recorder import Recorder
@@ -20,6 +21,7 @@ _ALIGN = 64
 _BLOCK = 16  # images of the CPU kernel's narrowest tile
 _STATE = 1 << 20  # bytes of activations that one worker keeps in its cache
 _TILE = 512
+_PLAN = 2256  # bytes of a panel's plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +91,7 @@ def call_network(net: Any, platform: str, x: Any) -> Activations:
         first=net.first,
         widest=net.widest,
         decides=int(net.decides),
-        bundles=int(net.bundles),
+        bundles=net.bundles,
     )
     return Activations(values, Recorder(codes, max(net.n_out, 1), net.upper))
 
@@ -102,9 +104,12 @@ def _call_single(net: Any, x: Any) -> Activations:
 
 def network_scratch(net: Any, batch: int) -> int:
     """Bytes of the GPU's workspace: two generations of folded state in tiles of 128 rows, the rows'
-    lists and origins, a word of verdicts for 32 rows, counters."""
+    lists and origins, a word of verdicts for 32 rows, counters, the plans of panels."""
     slots = 128 * -(-batch // 128)
-    return 512 + slots // 4 + 4 * slots * (2 * net.widest + 3) + 32 * _ALIGN
+    plans = 0
+    if net.bundles > 1:
+        plans = min(net.depth, PANEL_LAYERS) * -(-net.widest // (BUNDLE * PANEL)) * _PLAN
+    return 512 + slots // 4 + 4 * slots * (2 * net.widest + 3) + 32 * _ALIGN + plans
 
 
 def cpu_tile(width: int, batch: int) -> int:

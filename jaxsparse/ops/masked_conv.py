@@ -144,7 +144,8 @@ def masked_conv(
     segment = check_record(record, activation, kernel.shape[3])
     if recorder is not None:
         check_recorder(recorder, x.shape)
-    out = _run(params, *lift(x, kernel, bias, base, residual, index, recorder))
+    cover = None if recorder is None or isinstance(active, TileIndex) else jnp.asarray(active)
+    out = _run(params, *lift(x, kernel, bias, base, residual, index, recorder, cover))
     return (out, record_channels(out, segment, params.implementation)) if segment else out
 
 
@@ -158,9 +159,11 @@ def _run(
     residual: Any,
     index: TileIndex,
     recorder: Any,
+    cover: Any,
 ) -> Any:
     if recorder is not None:
-        return conv_known(params, x, kernel, bias, base, index, recorder, residual)
+        cover = index.cover() if cover is None else cover
+        return conv_known(params, x, kernel, bias, base, cover, recorder, residual)
     return conv(params, x, kernel, bias, base, index, None, residual)
 
 

@@ -1,0 +1,71 @@
+// Rows of a small table written to chosen rows of a result: decided pixels that somebody reads
+// after all, and outputs that see decided pixels only.
+//
+// Floor: the rows that are chosen, once; of the others 4 bytes. A warp has 32 rows and writes four
+// at a time, so four loads of the table, which is in the caches, are on their way together.
+#include "cuda/kernels/bounded_fill.h"
+
+#include <algorithm>
+
+namespace jaxsparse {
+namespace {
+
+constexpr int kThreads = 256, kRows = 32, kTogether = 4;
+constexpr int64_t kMostBlocks = 1 << 15;
+
+template <typename Chunk>
+__global__ void __launch_bounds__(kThreads)
+    FillRows(const __grid_constant__ BoundedFillArgs args, int64_t chunks) {
+  const int64_t lane = threadIdx.x % 32, step = static_cast<int64_t>(gridDim.x) * kThreads;
+  const Chunk* const table = static_cast<const Chunk*>(args.table);
+  Chunk* const out = static_cast<Chunk*>(args.out);
+  int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x - lane;
+  for (; first < args.rows; first += step) {
+    const int32_t mine = first + lane < args.rows ? __ldg(args.select + first + lane) : -1;
+    const bool chosen = mine >= 0 && mine < args.entries;
+    if (!__any_sync(~0u, chosen)) continue;
+    for (int row = 0; row < kRows; row += kTogether) {
+      int32_t entry[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        entry[i] = __shfl_sync(~0u, chosen ? mine : -1, row + i);
+      }
+      for (int64_t chunk = lane; chunk < chunks; chunk += 32) {
+        Chunk value[kTogether];
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          if (entry[i] >= 0) value[i] = __ldg(table + entry[i] * chunks + chunk);
+        }
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          if (entry[i] >= 0) out[(first + row + i) * chunks + chunk] = value[i];
+        }
+      }
+    }
+  }
+}
+
+template <typename Chunk>
+void Launch(const BoundedFillArgs& args, cudaStream_t stream) {
+  const int64_t blocks = std::min((args.rows + kThreads - 1) / kThreads, kMostBlocks);
+  const int64_t chunks = args.bytes / static_cast<int64_t>(sizeof(Chunk));
+  FillRows<Chunk><<<blocks, kThreads, 0, stream>>>(args, chunks);
+}
+
+}  // namespace
+
+cudaError_t LaunchBoundedFill(const BoundedFillArgs& args, cudaStream_t stream) {
+  if (args.rows == 0 || args.bytes == 0) return cudaSuccess;
+  const auto at = reinterpret_cast<uintptr_t>(args.table) | reinterpret_cast<uintptr_t>(args.out) |
+                  static_cast<uintptr_t>(args.bytes);
+  if (at % 16 == 0) {
+    Launch<uint4>(args, stream);
+  } else if (at % 4 == 0) {
+    Launch<uint32_t>(args, stream);
+  } else {
+    Launch<uint16_t>(args, stream);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace jaxsparse

@@ -1,0 +1,98 @@
+"""`fill_rows`: rows of a small table in chosen rows of a result, the others left as they are."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ops.batching import fold, unfold
+
+
+def fill_rows(
+    base: jax.Array | None, table: jax.Array, select: jax.Array, implementation: Implementation
+) -> jax.Array:
+    """Row by row `table[select]`, or `base` where `select` is -1.
+
+    Args:
+        base: [rows, n], whose buffer becomes the result's where it may be donated; None: rows that
+            are not selected hold anything.
+        table: [entries, n] of base's dtype.
+        select: int32[rows], less than `entries`; -2 - entry where nobody reads the row, so that it
+            need not be written.
+        implementation: as every op takes it.
+
+    Returns:
+        [rows, n].
+    """
+    given = () if base is None else (base,)
+    return _fill(implementation, table, select, *given)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _fill(implementation: Implementation, table: Any, select: Any, *base: Any) -> jax.Array:
+    return _batched(implementation)(table, select, *base)
+
+
+def _forward(implementation: Implementation, table: Any, select: Any, *base: Any) -> Any:
+    return _fill(implementation, table, select, *base), (table, select, len(base))
+
+
+def _backward(implementation: Implementation, saved: Any, g: jax.Array) -> Any:
+    table, select, based = saved
+    entry = _entries(select)
+    chosen = (entry >= 0)[:, None]
+    nothing = jnp.zeros_like(g)
+    taken = jnp.where(chosen, g, nothing).astype(jnp.float32)
+    sums = jnp.zeros(table.shape, jnp.float32).at[jnp.maximum(entry, 0)].add(taken)
+    left = (jnp.where(chosen, nothing, g),) if based else ()
+    return (sums.astype(table.dtype), None, *left)
+
+
+_fill.defvjp(_forward, _backward)
+
+
+@functools.cache
+def _batched(implementation: Implementation) -> Any:
+    """The call with its vmap rule: batches are rows, their tables one after the other."""
+
+    @custom_vmap
+    def run(table, select, *base):
+        return dispatch(
+            "fill_rows", implementation, cuda=_native, cpu=_reference, reference=_reference
+        )(table, select, *base)
+
+    @run.def_vmap
+    def rule(axis_size, in_batched, table, select, *base):
+        tables = fold(table, in_batched[0], axis_size)
+        rows = select if in_batched[1] else jnp.broadcast_to(select, (axis_size, *select.shape))
+        first = jnp.arange(axis_size, dtype=np.int32)[:, None] * (len(tables) // axis_size)
+        moved = jnp.where(rows >= 0, rows + first, rows - first)
+        rows = jnp.where(rows == -1, -1, moved).reshape(-1)
+        given = [fold(b, f, axis_size) for b, f in zip(base, in_batched[2:], strict=True)]
+        return unfold(run(tables, rows, *given), axis_size), True
+
+    return run
+
+
+def _native(table: jax.Array, select: jax.Array, *base: jax.Array) -> jax.Array:
+    absent = jnp.zeros((0, table.shape[1]), table.dtype)
+    shape = (select.shape[0], table.shape[1])
+    aliases = {0: 0} if base else None
+    operands = (*(base or (absent,)), table, select)
+    return ffi_call(
+        "jaxsparse_fill_rows", [(shape, table.dtype)], *operands, input_output_aliases=aliases
+    )[0]
+
+
+def _reference(table: jax.Array, select: jax.Array, *base: jax.Array) -> jax.Array:
+    entry = _entries(select)
+    rows = table[jnp.maximum(entry, 0)]
+    return jnp.where((entry >= 0)[:, None], rows, base[0]) if base else rows
+
+
+def _entries(select: jax.Array) -> jax.Array:
+    return jnp.where(select < -1, -2 - select, select)

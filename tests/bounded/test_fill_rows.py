@@ -1,0 +1,68 @@
+"""Rows of a table in chosen rows of a result."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsparse.ops.bounded_fill import fill_rows
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(("rows", "n"), [(1, 1), (70, 8), (333, 7), (257, 256), (40, 300), (0, 4)])
+def test_equals_indexing(implementation, rng, dtype, rows, n):
+    base, table = (jnp.asarray(rng.standard_normal((k, n)), dtype) for k in (rows, 5))
+    select = rng.integers(-1, 5, rows).astype(np.int32)
+    got = jax.jit(lambda b, t, s: fill_rows(b, t, s, implementation))(base, table, select)
+    want = np.where((select >= 0)[:, None], np.asarray(table)[np.maximum(select, 0)], base)
+    np.testing.assert_array_equal(got, want)
+    free = fill_rows(None, table, jnp.asarray(select), implementation)
+    np.testing.assert_array_equal(np.asarray(free)[select >= 0], want[select >= 0])
+
+
+def test_rows_that_nobody_reads_may_be_left(implementation, rng):
+    base, table = jnp.full((6, 4), jnp.nan), jnp.arange(8.0).reshape(2, 4)
+    select = jnp.asarray([0, -2, 1, -1, -3, 1], jnp.int32)
+    got = np.asarray(fill_rows(base, table, select, implementation))
+    np.testing.assert_array_equal(got[[0, 2, 5]], np.asarray(table)[[0, 1, 1]])
+    assert np.isnan(got[3]).all()
+    for row, entry in ((1, 0), (4, 1)):
+        assert np.isnan(got[row]).all() or (got[row] == np.asarray(table)[entry]).all()
+
+
+@pytest.mark.parametrize("in_axes", [(0, 0, 0), (0, None, 0), (None, 0, None)])
+def test_vmap(implementation, rng, in_axes):
+    arrays = (
+        jnp.asarray(rng.standard_normal((3, 20, 4)), jnp.float32),
+        jnp.asarray(rng.standard_normal((3, 5, 4)), jnp.float32),
+        jnp.asarray(rng.integers(-1, 5, (3, 20)), jnp.int32),
+    )
+    given = [a if axis == 0 else a[0] for a, axis in zip(arrays, in_axes, strict=True)]
+
+    def f(base, table, select):
+        return fill_rows(base, table, select, implementation)
+
+    each = [[a[i] if axis == 0 else a[0] for a, axis in zip(arrays, in_axes, strict=True)]
+            for i in range(3)]  # fmt: skip
+    np.testing.assert_array_equal(
+        jax.jit(jax.vmap(f, in_axes))(*given), jnp.stack([f(*e) for e in each])
+    )
+
+
+def test_gradients(implementation, rng):
+    base, table, weights = (
+        jnp.asarray(rng.standard_normal(s), jnp.float32) for s in ((20, 4), (3, 4), (20, 4))
+    )
+    select = jnp.asarray(rng.integers(-1, 3, 20), jnp.int32)
+
+    def plain(base, table):
+        rows = table[jnp.maximum(select, 0)]
+        return (jnp.where((select >= 0)[:, None], rows, base) ** 2 * weights).sum()
+
+    def ours(base, table):
+        return (fill_rows(base, table, select, implementation) ** 2 * weights).sum()
+
+    for a, b in zip(
+        jax.grad(ours, (0, 1))(base, table), jax.grad(plain, (0, 1))(base, table), strict=True
+    ):
+        np.testing.assert_allclose(a, b, atol=1e-5)
