@@ -1,10 +1,10 @@
 """Few rows of x times a large pruned weight on CUDA, against XLA's dense product, bfloat16.
 
     python benchmarks/pruned_decode.py [--size 4096 8192] [--rows 1 8 16] [--sparsity 0.9]
-                                       [--executor lanes pairs]
+                                       [--executor runs lanes pairs]
 
-Microseconds a call in a jitted chain of ten calls, each with weights of its own, so that no weight
-is in L2 when it is read. The last output of every chain is checked. Exit status 1 when one was
+Microseconds a call in a jitted chain of 24 calls, each with weights of its own, so that none is in
+L2 when it is read. The last output of every chain is checked. Exit status 1 when one was
 wrong.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 import jaxsparse as js
 
-CALLS, SAMPLES = 10, 7
+CALLS, SAMPLES = 24, 15
 
 
 def time_chain(run, x):
@@ -70,7 +70,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, nargs="+", default=[4096, 8192])
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 16])
     parser.add_argument("--sparsity", type=float, nargs="+", default=[0.9])
-    parser.add_argument("--executor", nargs="+", default=["lanes", "pairs"])
+    parser.add_argument("--executor", nargs="+", default=["runs", "lanes", "pairs"])
     given, correct = parser.parse_args(), True
     for size in given.size:
         for sparsity in given.sparsity:

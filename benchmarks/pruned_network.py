@@ -1,14 +1,18 @@
 """A whole pruned network, ResNet-50's 53 convolutions with ReLU and shortcuts, against the dense
-one: through jit, batch 1 and 8, float32.
+one: through jit, batch 1 and 8, float32. A second line times the 53 convolutions alone, each on an
+input of its own.
 
     JAXSPARSE_DATA=DIR python benchmarks/pruned_network.py [--batch 1 8] [--sparsity 0.9]
                                            [--size 224] [--samples 5] [--out FILE.md]
+                                           [--precision highest] [--variant windows]
 
 Patterns are those of the Deep Learning Matrix Collection where JAXSPARSE_DATA is set, random ones
 elsewhere. Exit status 1 when an output was wrong.
 """
 
 import argparse
+import contextlib
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -62,16 +66,45 @@ def layers(sparsity: float) -> dict[str, tuple[np.ndarray, int]]:
     return found
 
 
-def dense(x: jax.Array, weight: Any, stride: int, activation: str | None) -> jax.Array:
+def dense(
+    x: jax.Array, weight: Any, stride: int, activation: str | None, precision: str | None = None
+) -> jax.Array:
     """XLA's convolution."""
-    dims = ("NHWC", "HWIO", "NHWC")
-    y = jax.lax.conv_general_dilated(x, weight, (stride,) * 2, "SAME", dimension_numbers=dims)
+    dims, strides = ("NHWC", "HWIO", "NHWC"), (stride, stride)
+    y = jax.lax.conv_general_dilated(
+        x, weight, strides, "SAME", dimension_numbers=dims, precision=precision
+    )
     return jax.nn.relu(y) if activation else y
 
 
-def sparse(x: jax.Array, weight: Any, stride: int, activation: str | None) -> jax.Array:
+def sparse(
+    x: jax.Array,
+    weight: Any,
+    stride: int,
+    activation: str | None,
+    precision: str | None = None,
+    variant: str | None = None,
+) -> jax.Array:
     """Ours."""
-    return js.pruned_conv(x, weight, strides=stride, activation=activation)
+    with js.config(variant=variant) if variant else contextlib.nullcontext():
+        return js.pruned_conv(x, weight, strides=stride, activation=activation, precision=precision)
+
+
+def inputs_of(weights: dict[str, tuple[Any, int]], x: jax.Array) -> list[tuple[int, ...]]:
+    """The shape of each convolution's input, in the order in which the network runs them."""
+    shapes: list[tuple[int, ...]] = []
+
+    def record(x: jax.Array, weight: Any, stride: int, activation: str | None) -> jax.Array:
+        shapes.append(x.shape)
+        return dense(x, weight, stride, activation)
+
+    jax.eval_shape(lambda x: network(record, weights, x), x)
+    return shapes
+
+
+def alone(convolve: Any, weights: list[tuple[Any, int]], *xs: jax.Array) -> list[jax.Array]:
+    """The mean of every convolution's result, each of an input of its own."""
+    return [convolve(x, w, stride, None).mean() for x, (w, stride) in zip(xs, weights, strict=True)]
 
 
 def network(convolve: Any, weights: dict[str, tuple[Any, int]], x: jax.Array) -> jax.Array:
@@ -91,28 +124,58 @@ def network(convolve: Any, weights: dict[str, tuple[Any, int]], x: jax.Array) ->
     return x.mean((1, 2))
 
 
-def rows(batch: int, sparsity: float, size: int, samples: int) -> tuple[list[Row], str]:
-    """The network, and the sum of its layers each on its own."""
-    numpy = layers(sparsity)
+def order_of(weights: dict[str, Any]) -> list[str]:
+    """The names in the order in which the network runs them."""
+    names: list[str] = []
+    for name in weights:
+        if name.startswith(("initial", "bottleneck_projection")):
+            names.append(name)
+        elif name.startswith("bottleneck_1_"):
+            tail = name.removeprefix("bottleneck_1_")
+            names += [f"bottleneck_{i}_{tail}" for i in (1, 2, 3)]
+    return names
+
+
+def rows(batch: int, given: argparse.Namespace) -> tuple[list[Row], str]:
+    """The network, and its convolutions each on an input of its own."""
+    numpy = layers(given.sparsity)
     full = {name: (jnp.asarray(k), stride) for name, (k, stride) in numpy.items()}
     plans = {name: (js.inspect(k, kind="conv"), stride) for name, (k, stride) in numpy.items()}
+    conv = functools.partial(dense, precision=given.precision)
+    ours = functools.partial(sparse, precision=given.precision, variant=given.variant)
     rng = np.random.default_rng(0)
-    inputs = [
-        (jnp.asarray(rng.standard_normal((batch, size, size, 3), np.float32)),) for _ in range(SETS)
-    ]
-    reference = jax.jit(lambda x: network(dense, full, x))
+    shape = (batch, given.size, given.size, 3)
+    inputs = [(jnp.asarray(rng.standard_normal(shape, np.float32)),) for _ in range(SETS)]
+    reference = jax.jit(lambda x: network(conv, full, x))
     wants = [np.asarray(reference(x), np.float64) for (x,) in inputs]
     took = compare(
         f"network, batch {batch}",
         [
-            Chain("XLA", lambda x: network(dense, full, x), inputs, wants, calls=3),
-            Chain("pruned", lambda x: network(sparse, plans, x), inputs, wants, calls=3),
+            Chain("XLA", lambda x: network(conv, full, x), inputs, wants, calls=3),
+            Chain("pruned", lambda x: network(ours, plans, x), inputs, wants, calls=3),
         ],
-        samples,
+        given.samples,
+    )
+    names = order_of(full)
+    shapes = inputs_of(full, inputs[0][0])
+    each = [
+        tuple(jnp.asarray(rng.standard_normal(s, np.float32)) for s in shapes) for _ in range(2)
+    ]
+    lists = [[some[name] for name in names] for some in (full, plans)]
+    wanted = [np.asarray(jax.jit(functools.partial(alone, conv, lists[0]))(*xs)) for xs in each]
+    layer = compare(
+        f"53 convolutions, batch {batch}",
+        [
+            Chain("XLA", lambda *xs: jnp.stack(alone(conv, lists[0], *xs)), each, wanted, calls=3),
+            Chain(
+                "pruned", lambda *xs: jnp.stack(alone(ours, lists[1], *xs)), each, wanted, calls=3
+            ),
+        ],
+        given.samples,
     )
     kept = sum(p.pattern.entries for p, _ in plans.values())
     share = 1 - kept / sum(k.size for k, _ in numpy.values())
-    return [took], f"{len(plans)} convolutions, {100 * share:.1f} % pruned"
+    return [took, layer], f"{len(plans)} convolutions, {100 * share:.1f} % pruned"
 
 
 def main() -> int:
@@ -122,12 +185,17 @@ def main() -> int:
     parser.add_argument("--sparsity", type=float, default=0.9)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--samples", type=int, default=5)
+    parser.add_argument("--precision", help="of both sides, as in jax.lax")
+    parser.add_argument("--variant", help="the executor that every pruned layer must take")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     found, notes = [], []
     for batch in given.batch:
-        more, note = rows(batch, given.sparsity, given.size, given.samples)
+        more, note = rows(batch, given)
         found += more
+        for row in more:
+            for side in row.samples:
+                print(*row.cells(side), sep=" | ", flush=True)
         notes = [note]
     command = " ".join(["python", *sys.argv])
     return report("ResNet-50-shaped pruned network, float32", found, command, given.out, notes)

@@ -3,13 +3,20 @@
 #include "cuda/ffi/pruned_code.h"
 
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "cuda/ffi/common.h"
 
@@ -18,79 +25,121 @@ namespace {
 
 constexpr int64_t kPanelBytes = int64_t{16} << 20;  // of x between two passes over the slices
 
-// k, n, type of x, type of the result, slices, row tiles of a block, threads, shared bytes.
-using Facts = std::array<int64_t, 8>;
+// k, n, type of x, type of the result, row tiles of a block, threads, shared bytes.
+using Facts = std::array<int64_t, 7>;
+// A module's text, and how many slices of the outputs it has.
+using Text = std::pair<nanobind::bytes, int64_t>;
 
+// Slices of a product: assembled and launched by themselves.
 struct Module {
   std::string ptx;
-  Facts facts;
-  int users = 0;
+  int64_t slices;
   cudaLibrary_t library = nullptr;
   cudaKernel_t kernel = nullptr;
-  std::set<int> devices;  // whose shared-memory limit is raised
+
+  cudaError_t Load() {
+    if (library != nullptr) return cudaSuccess;
+    const cudaError_t error =
+        cudaLibraryLoadData(&library, ptx.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+    if (error != cudaSuccess) {
+      library = nullptr;
+      return error;
+    }
+    return cudaLibraryGetKernel(&kernel, library, "pruned");
+  }
 };
+
+struct Product {
+  std::vector<Module> modules;
+  Facts facts;
+  int users = 0;
+  std::set<int> devices;  // whose shared-memory limits are raised
+
+  Product() = default;
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+  ~Product() {
+    for (const Module& module : modules) {
+      if (module.library != nullptr) cudaLibraryUnload(module.library);
+    }
+  }
+};
+
+// Assembles the modules side by side, on threads of their own where the system has some left.
+cudaError_t LoadAll(std::vector<Module>* modules, int device) {
+  std::vector<std::thread> threads;
+  std::vector<cudaError_t> errors(modules->size(), cudaSuccess);
+  threads.reserve(modules->size());
+  for (size_t i = 0; i < modules->size(); ++i) {
+    const auto load = [&errors, modules, device, i] {
+      errors[i] = cudaSetDevice(device);
+      if (errors[i] == cudaSuccess) errors[i] = (*modules)[i].Load();
+    };
+    try {
+      threads.emplace_back(load);
+    } catch (const std::system_error&) {
+      load();
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto failed =
+      std::find_if(errors.begin(), errors.end(), [](cudaError_t e) { return e != cudaSuccess; });
+  return failed == errors.end() ? cudaSuccess : *failed;
+}
 
 class CodeTable {
  public:
-  void Add(int64_t digest, const char* ptx, size_t size, const Facts& facts) {
+  void Add(int64_t digest, const std::vector<Text>& texts, const Facts& facts) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Module& module = modules_[digest];
-    if (module.users++ == 0) {
-      module.ptx.assign(ptx, size);
-      module.facts = facts;
+    std::shared_ptr<Product>& kept = products_[digest];
+    if (kept == nullptr) kept = std::make_shared<Product>();
+    Product& product = *kept;
+    if (product.users++ > 0) return;
+    product.facts = facts;
+    for (const auto& [ptx, slices] : texts) {
+      product.modules.push_back({std::string(ptx.c_str(), ptx.size()), slices});
     }
   }
 
   void Drop(int64_t digest) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = modules_.find(digest);
-    if (found == modules_.end() || --found->second.users > 0) return;
-    if (found->second.library != nullptr) cudaLibraryUnload(found->second.library);
-    modules_.erase(found);
+    const auto found = products_.find(digest);
+    if (found == products_.end() || --found->second->users > 0) return;
+    products_.erase(found);
   }
 
   std::string Prepare(int64_t digest) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = modules_.find(digest);
-    if (found == modules_.end()) {
+    const auto found = products_.find(digest);
+    if (found == products_.end()) {
       return "the generated code of this call is not in this process: trace the function again "
              "with its plan";
     }
-    Module& module = found->second;
+    Product& product = *found->second;
     int device = 0;
     cudaError_t error = cudaGetDevice(&device);
-    if (error == cudaSuccess && module.library == nullptr) error = Load(&module);
-    if (error == cudaSuccess && module.devices.count(device) == 0) {
-      error = cudaKernelSetAttributeForDevice(module.kernel,
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                              static_cast<int>(module.facts[7]), device);
-      if (error == cudaSuccess) module.devices.insert(device);
+    if (error == cudaSuccess && product.devices.count(device) == 0) {
+      error = LoadAll(&product.modules, device);
+      for (size_t i = 0; error == cudaSuccess && i < product.modules.size(); ++i) {
+        error = cudaKernelSetAttributeForDevice(product.modules[i].kernel,
+                                                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                static_cast<int>(product.facts[6]), device);
+      }
+      if (error == cudaSuccess) product.devices.insert(device);
     }
     return error == cudaSuccess ? "" : "generated code: " + TakeError(error);
   }
 
-  cudaError_t Find(int64_t digest, cudaKernel_t* kernel, Facts* facts) {
+  // The product, where it was prepared; whoever holds it may launch it, also after its last user.
+  std::shared_ptr<const Product> Find(int64_t digest) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = modules_.find(digest);
-    if (found == modules_.end() || found->second.kernel == nullptr) return cudaErrorInvalidValue;
-    *kernel = found->second.kernel;
-    *facts = found->second.facts;
-    return cudaSuccess;
+    const auto found = products_.find(digest);
+    return found == products_.end() || found->second->devices.empty() ? nullptr : found->second;
   }
 
  private:
-  static cudaError_t Load(Module* module) {
-    cudaError_t error = cudaLibraryLoadData(&module->library, module->ptx.c_str(), nullptr, nullptr,
-                                            0, nullptr, nullptr, 0);
-    if (error != cudaSuccess) {
-      module->library = nullptr;
-      return error;
-    }
-    return cudaLibraryGetKernel(&module->kernel, module->library, "pruned");
-  }
-
   std::mutex mutex_;
-  std::map<int64_t, Module> modules_;
+  std::map<int64_t, std::shared_ptr<Product>> products_;
 };
 
 CodeTable& Table() {
@@ -101,8 +150,8 @@ CodeTable& Table() {
 }  // namespace
 
 void BindPrunedCode(nanobind::module_& m) {
-  m.def("pruned_code_add", [](int64_t digest, nanobind::bytes ptx, const Facts& facts) {
-    Table().Add(digest, ptx.c_str(), ptx.size(), facts);
+  m.def("pruned_code_add", [](int64_t digest, const std::vector<Text>& texts, const Facts& facts) {
+    Table().Add(digest, texts, facts);
   });
   m.def("pruned_code_drop", [](int64_t digest) { Table().Drop(digest); });
 }
@@ -110,15 +159,13 @@ void BindPrunedCode(nanobind::module_& m) {
 std::string PreparePrunedCode(int64_t digest) { return Table().Prepare(digest); }
 
 cudaError_t LaunchPrunedCode(const PrunedArgs& args, int64_t digest, cudaStream_t stream) {
-  cudaKernel_t kernel = nullptr;
-  Facts facts;
-  const cudaError_t error = Table().Find(digest, &kernel, &facts);
-  if (error != cudaSuccess) return error;
-  const auto [k, n, in_type, out_type, slices, row_tiles, threads, shared] = facts;
+  const std::shared_ptr<const Product> product = Table().Find(digest);
+  if (product == nullptr) return cudaErrorInvalidValue;
+  const auto [k, n, in_type, out_type, row_tiles, threads, shared] = product->facts;
   const int64_t blocks = (args.m + 32 * row_tiles - 1) / (32 * row_tiles);
   if (args.k != k || args.n != n || static_cast<int64_t>(args.in_type) != in_type ||
       static_cast<int64_t>(args.out_type) != out_type || args.m < 32 ||
-      args.m > INT32_MAX - 32 * row_tiles || blocks * slices > INT32_MAX) {
+      args.m > INT32_MAX - 32 * row_tiles) {
     return cudaErrorInvalidValue;
   }
   const int64_t row_bytes = k * (args.in_type == DType::kF32 ? 4 : 2);
@@ -130,9 +177,15 @@ cudaError_t LaunchPrunedCode(const PrunedArgs& args, int64_t digest, cudaStream_
       std::clamp<int64_t>(kPanelBytes / (row_bytes * 32 * row_tiles), 1, blocks));
   uint32_t activation = static_cast<uint32_t>(args.activation);
   void* parameters[] = {&x, &out, &bias, &rows, &panel, &activation};
-  return cudaLaunchKernel(
-      reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(blocks * slices)),
-      dim3(static_cast<unsigned>(threads)), parameters, static_cast<size_t>(shared), stream);
+  for (const Module& module : product->modules) {
+    if (blocks * module.slices > INT32_MAX) return cudaErrorInvalidValue;
+    const cudaError_t error = cudaLaunchKernel(reinterpret_cast<const void*>(module.kernel),
+                                               dim3(static_cast<unsigned>(blocks * module.slices)),
+                                               dim3(static_cast<unsigned>(threads)), parameters,
+                                               static_cast<size_t>(shared), stream);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace jaxsparse

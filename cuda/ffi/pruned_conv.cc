@@ -48,22 +48,24 @@ ffi::Error PrunedConv(cudaStream_t stream, ffi::AnyBuffer x, ffi::AnyBuffer valu
                       int64_t stride_w, int64_t pad_top, int64_t pad_left, int64_t dilation_h,
                       int64_t dilation_w, int64_t lhs_dilation_h, int64_t lhs_dilation_w) {
   const auto xs = x.dimensions(), os = out->dimensions();
-  if (xs.size() != 4 || os.size() != 4 || xs[0] != os[0] || channels_first != 0) {
+  if (xs.size() != 4 || os.size() != 4 || xs[0] != os[0]) {
     return Invalid("pruned_conv", "x must be [B, H, W, C] and the result [B, Ho, Wo, O]");
   }
+  const int channel = channels_first != 0 ? 1 : 3, height = channels_first != 0 ? 2 : 1;
   PrunedArgs args = {};
   ConvGeometry& g = args.geometry;
   g.batch = xs[0];
-  g.in_h = xs[1];
-  g.in_w = xs[2];
-  g.in_c = xs[3];
-  g.out_h = os[1];
-  g.out_w = os[2];
-  g.out_c = os[3];
+  g.in_h = xs[height];
+  g.in_w = xs[height + 1];
+  g.in_c = xs[channel];
+  g.out_h = os[height];
+  g.out_w = os[height + 1];
+  g.out_c = os[channel];
   const Window window = {kernel_h, kernel_w,   stride_h,   stride_w,       pad_top,
                          pad_left, dilation_h, dilation_w, lhs_dilation_h, lhs_dilation_w};
   if (!ReadWindow(window, &g)) return Invalid("pruned_conv", "the window is out of range");
   args.image = true;
+  args.channels_first = channels_first != 0;
   args.m = g.batch * g.out_h * g.out_w;
   args.k = g.in_c > kMost / (kernel_h * kernel_w) ? kMost + 1 : g.in_c * kernel_h * kernel_w;
   args.n = g.out_c;
@@ -77,27 +79,10 @@ ffi::Error PrunedConv(cudaStream_t stream, ffi::AnyBuffer x, ffi::AnyBuffer valu
 }  // namespace jaxsparse
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparsePrunedConvCudaInit, jaxsparse::InitPruned,
-                              xla::ffi::Ffi::Bind<xla::ffi::ExecutionStage::kInitialize>().Attrs());
+                              jaxsparse::BindPrunedInit());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparsePrunedConvCuda, jaxsparse::PrunedConv,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<xla::ffi::AnyBuffer>()                // x
-                                  .Arg<xla::ffi::AnyBuffer>()                // values
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::F32>>()  // bias
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::S32>>()  // starts
-                                  .Arg<xla::ffi::AnyBuffer>()                // indices
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::S32>>()  // rows
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::U8>>()   // extra
-                                  .Ret<xla::ffi::AnyBuffer>()                // out
-                                  .Ret<xla::ffi::BufferR1<xla::ffi::U8>>()   // scratch
-                                  .Attr<int64_t>("executor")
-                                  .Attr<int64_t>("activation")
-                                  .Attr<int64_t>("precision")
-                                  .Attr<int64_t>("tile")
-                                  .Attr<int64_t>("block")
-                                  .Attr<int64_t>("parts")
-                                  .Attr<int64_t>("code")
+                              jaxsparse::BindPruned()
                                   .Attr<int64_t>("channels_first")
                                   .Attr<int64_t>("kernel_h")
                                   .Attr<int64_t>("kernel_w")

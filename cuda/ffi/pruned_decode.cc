@@ -3,9 +3,11 @@
 
 #include "cuda/ffi/pruned_code.h"
 #include "cuda/kernels/pruned_bitmap.h"
+#include "cuda/kernels/pruned_conv.h"
 #include "cuda/kernels/pruned_lanes.h"
 #include "cuda/kernels/pruned_pairs.h"
 #include "cuda/kernels/pruned_rows.h"
+#include "cuda/kernels/pruned_runs.h"
 #include "cuda/kernels/pruned_vectors.h"
 
 namespace jaxsparse {
@@ -19,6 +21,7 @@ cudaError_t LaunchExecutor(const PrunedOperands& operands, const PrunedArgs& arg
   switch (static_cast<PrunedExecutor>(operands.executor)) {
     case PrunedExecutor::kRows:
       if (values != ffi::DataType::F32 || indices != ffi::DataType::U16) break;
+      if (args.channels_first) break;
       return LaunchPrunedRows(args, operands.tile, operands.block, stream);
     case PrunedExecutor::kBitmap:
       if (!own || indices != ffi::DataType::U32) break;
@@ -29,12 +32,20 @@ cudaError_t LaunchExecutor(const PrunedOperands& operands, const PrunedArgs& arg
     case PrunedExecutor::kLanes:
       if (!own || indices != ffi::DataType::U16) break;
       return LaunchPrunedLanes(args, operands.tile, operands.parts, stream);
+    case PrunedExecutor::kRuns:
+      if (!own || indices != ffi::DataType::U16) break;
+      return LaunchPrunedRuns(args, operands.tile % 64, operands.tile / 64, operands.block,
+                              operands.parts, stream);
     case PrunedExecutor::kVectors:
       if (!own || indices != ffi::DataType::U16) break;
       return LaunchPrunedVectors(args, stream);
     case PrunedExecutor::kCode:
       if (args.image) break;
       return LaunchPrunedCode(args, operands.code, stream);
+    case PrunedExecutor::kWindows:
+      if (values != ffi::DataType::F32 || indices != ffi::DataType::U16) break;
+      return LaunchPrunedWindows(
+          args, {operands.tile, operands.block, operands.parts, operands.code}, stream);
   }
   return cudaErrorInvalidValue;
 }
@@ -44,8 +55,9 @@ cudaError_t LaunchExecutor(const PrunedOperands& operands, const PrunedArgs& arg
 ffi::Error InitPruned(ffi::Dictionary attributes) {
   static OncePerDevice once;
   const cudaError_t error = once.Run([](int) {
-    for (const auto prepare : {PreparePrunedRows, PreparePrunedBitmap, PreparePrunedPairs,
-                               PreparePrunedLanes, PreparePrunedVectors}) {
+    for (const auto prepare :
+         {PreparePrunedRows, PreparePrunedBitmap, PreparePrunedPairs, PreparePrunedLanes,
+          PreparePrunedRuns, PreparePrunedVectors, PreparePrunedWindows}) {
       const cudaError_t failed = prepare();
       if (failed != cudaSuccess) return failed;
     }

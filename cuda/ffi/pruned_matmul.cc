@@ -28,25 +28,7 @@ ffi::Error PrunedMatmul(cudaStream_t stream, ffi::AnyBuffer x, ffi::AnyBuffer va
 }  // namespace jaxsparse
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparsePrunedMatmulCudaInit, jaxsparse::InitPruned,
-                              xla::ffi::Ffi::Bind<xla::ffi::ExecutionStage::kInitialize>().Attrs());
+                              jaxsparse::BindPrunedInit());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparsePrunedMatmulCuda, jaxsparse::PrunedMatmul,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<xla::ffi::AnyBuffer>()                // x
-                                  .Arg<xla::ffi::AnyBuffer>()                // values
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::F32>>()  // bias
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::S32>>()  // starts
-                                  .Arg<xla::ffi::AnyBuffer>()                // indices
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::S32>>()  // rows
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::U8>>()   // extra
-                                  .Ret<xla::ffi::AnyBuffer>()                // out
-                                  .Ret<xla::ffi::BufferR1<xla::ffi::U8>>()   // scratch
-                                  .Attr<int64_t>("executor")
-                                  .Attr<int64_t>("activation")
-                                  .Attr<int64_t>("precision")
-                                  .Attr<int64_t>("tile")
-                                  .Attr<int64_t>("block")
-                                  .Attr<int64_t>("parts")
-                                  .Attr<int64_t>("code"),
-                              {xla::ffi::Traits::kCmdBufferCompatible});
+                              jaxsparse::BindPruned(), {xla::ffi::Traits::kCmdBufferCompatible});

@@ -63,6 +63,21 @@ __device__ __forceinline__ float4 LoadPart(uint32_t address, [[maybe_unused]] in
 #endif
 }
 
+// One float of a block of the cluster.
+__device__ __forceinline__ float LoadPartOne(uint32_t address, [[maybe_unused]] uint32_t rank) {
+#if __CUDA_ARCH__ >= 900
+  float v;
+  asm volatile(
+      "{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %1, %2;\n"
+      "ld.shared::cluster.f32 %0, [remote]; }"
+      : "=f"(v)
+      : "r"(address), "r"(rank));
+  return v;
+#else
+  return __uint_as_float(Load32(address));
+#endif
+}
+
 template <typename T>
 __device__ __forceinline__ void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                     uint32_t b1);

@@ -13,7 +13,7 @@ constexpr int64_t kMostShared = 227 * 1024;
 
 template <int kRows>
 int64_t SharedBytes(const LanesLayout& layout) {
-  using P = lanes::Plane<kRows>;
+  using P = gather::Plane<kRows>;
   const int64_t sums = int64_t{kLanesWarps / layout.strips} * kRows * (32 * layout.strips + 4) * 4;
   return std::max<int64_t>(int64_t{layout.inputs} * P::kBytes * P::kCount, sums);
 }

@@ -15,7 +15,7 @@
 
 #include <cstdint>
 
-#include "cuda/kernels/pruned_fragments.cuh"
+#include "cuda/kernels/pruned_gather.cuh"
 
 namespace jaxsparse {
 
@@ -37,56 +37,14 @@ struct LanesLayout {
 
 namespace lanes {
 
-// How x lies: rows of an input that one load takes, and how many such planes there are.
-template <int kRows>
-struct Plane {
-  static constexpr int kWidth = kRows < 8 ? kRows : 8;
-  static constexpr int kCount = kRows / kWidth;
-  static constexpr int kBytes = kRows == 1 ? 4 : 2 * kWidth;  // of an input; one row lies in float
-};
-
-template <typename T>
-__device__ __forceinline__ float LowHalf(uint32_t pair);
-template <>
-__device__ __forceinline__ float LowHalf<__nv_bfloat16>(uint32_t pair) {
-  return __uint_as_float(pair << 16);
-}
-template <>
-__device__ __forceinline__ float LowHalf<__half>(uint32_t pair) {
-  return __half2float(__ushort_as_half(static_cast<uint16_t>(pair)));
-}
-
-template <typename T>
-__device__ __forceinline__ float HighHalf(uint32_t pair);
-template <>
-__device__ __forceinline__ float HighHalf<__nv_bfloat16>(uint32_t pair) {
-  return __uint_as_float(pair & 0xffff0000u);
-}
-template <>
-__device__ __forceinline__ float HighHalf<__half>(uint32_t pair) {
-  return __half2float(__ushort_as_half(static_cast<uint16_t>(pair >> 16)));
-}
-
 __device__ __forceinline__ void Prefetch(const void* source) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(source));
-}
-
-__device__ __forceinline__ void Store32(uint32_t address, uint32_t v) {
-  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
-}
-
-// Eight neighbouring inputs of a row, zeros where there are none.
-template <typename T>
-__device__ __forceinline__ uint4 LoadEight(const PrunedArgs& args, int64_t row, int64_t input) {
-  if (row >= args.m || input >= args.k) return {0, 0, 0, 0};
-  return __ldg(
-      reinterpret_cast<const uint4*>(static_cast<const T*>(args.x) + row * args.k + input));
 }
 
 // Fills shared memory with the part's inputs: input i is the i / 8-th of the i % 8-th eighth.
 template <typename T, int kRows>
 __device__ void LoadTransposed(const PrunedArgs& args, uint32_t x, int64_t first, int inputs) {
-  using P = Plane<kRows>;
+  using P = gather::Plane<kRows>;
   // A warp takes kRun neighbouring eights of all rows of a plane: what it stores is one run.
   constexpr int kRun = P::kWidth < 2 ? 32 : 64 / P::kWidth;
   const int eights = inputs / 8, turns = (eights + kRun - 1) / kRun;
@@ -97,47 +55,21 @@ __device__ void LoadTransposed(const PrunedArgs& args, uint32_t x, int64_t first
     if (eight >= eights) continue;
     const int64_t row = plane * P::kWidth + rows;
     const uint32_t to = x + (plane * inputs + eight) * P::kBytes + rows * 2;
-    const uint4 above = LoadEight<T>(args, row, first + eight * 8);
-    const uint4 below = LoadEight<T>(args, kRows == 1 ? args.m : row + 1, first + eight * 8);
+    const uint4 above = gather::LoadEight<T>(args, row, first + eight * 8);
+    const uint4 below =
+        gather::LoadEight<T>(args, kRows == 1 ? args.m : row + 1, first + eight * 8);
     const uint32_t a[4] = {above.x, above.y, above.z, above.w};
     const uint32_t b[4] = {below.x, below.y, below.z, below.w};
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const uint32_t even = to + 2 * j * eights * P::kBytes, odd = even + eights * P::kBytes;
       if constexpr (kRows == 1) {
-        Store32(even, __float_as_uint(LowHalf<T>(a[j])));
-        Store32(odd, __float_as_uint(HighHalf<T>(a[j])));
+        gather::Store32(even, __float_as_uint(gather::LowHalf<T>(a[j])));
+        gather::Store32(odd, __float_as_uint(gather::HighHalf<T>(a[j])));
       } else {
-        Store32(even, __byte_perm(a[j], b[j], 0x5410));
-        Store32(odd, __byte_perm(a[j], b[j], 0x7632));
+        gather::Store32(even, __byte_perm(a[j], b[j], 0x5410));
+        gather::Store32(odd, __byte_perm(a[j], b[j], 0x7632));
       }
-    }
-  }
-}
-
-// The lane's rows of one input of a plane.
-template <typename T, int kRows>
-__device__ __forceinline__ void MultiplyInput(uint32_t address, float value,
-                                              float (&sums)[Plane<kRows>::kWidth]) {
-  constexpr int kWidth = Plane<kRows>::kWidth;
-  if constexpr (kWidth == 1) {
-    sums[0] = fmaf(__uint_as_float(fragment::Load32(address)), value, sums[0]);
-  } else {
-    uint32_t pairs[kWidth / 2];
-    if constexpr (kWidth == 8) {
-      const uint4 v = fragment::Load128(address);
-      pairs[0] = v.x, pairs[1] = v.y, pairs[2] = v.z, pairs[3] = v.w;
-    } else if constexpr (kWidth == 4) {
-      asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
-                   : "=r"(pairs[0]), "=r"(pairs[1])
-                   : "r"(address));
-    } else {
-      pairs[0] = fragment::Load32(address);
-    }
-#pragma unroll
-    for (int i = 0; i < kWidth; i += 2) {
-      sums[i] = fmaf(LowHalf<T>(pairs[i / 2]), value, sums[i]);
-      sums[i + 1] = fmaf(HighHalf<T>(pairs[i / 2]), value, sums[i + 1]);
     }
   }
 }
@@ -186,10 +118,10 @@ class QuadStream {
 template <typename T, int kRows>
 __device__ __forceinline__ void MultiplyQuad(
     const lanes::Quad& quad, uint32_t x, uint32_t last, uint32_t plane_bytes,
-    float (&sums)[lanes::Plane<kRows>::kCount][lanes::Plane<kRows>::kWidth]) {
-  using P = lanes::Plane<kRows>;
-  const float values[4] = {lanes::LowHalf<T>(quad.values.x), lanes::HighHalf<T>(quad.values.x),
-                           lanes::LowHalf<T>(quad.values.y), lanes::HighHalf<T>(quad.values.y)};
+    float (&sums)[gather::Plane<kRows>::kCount][gather::Plane<kRows>::kWidth]) {
+  using P = gather::Plane<kRows>;
+  const float values[4] = {gather::LowHalf<T>(quad.values.x), gather::HighHalf<T>(quad.values.x),
+                           gather::LowHalf<T>(quad.values.y), gather::HighHalf<T>(quad.values.y)};
   const uint32_t inputs[4] = {quad.offsets.x & 0xffff, quad.offsets.x >> 16,
                               quad.offsets.y & 0xffff, quad.offsets.y >> 16};
 #pragma unroll
@@ -197,7 +129,7 @@ __device__ __forceinline__ void MultiplyQuad(
     const uint32_t at = x + min(inputs[e], last) * P::kBytes;
 #pragma unroll
     for (int p = 0; p < P::kCount; ++p) {
-      lanes::MultiplyInput<T, kRows>(at + p * plane_bytes, values[e], sums[p]);
+      gather::MultiplyInput<T, kRows>(at + p * plane_bytes, values[e], sums[p]);
     }
   }
 }
@@ -235,7 +167,7 @@ template <typename T, int kRows>
 __global__ void __launch_bounds__(kLanesWarps * 32, kRows > 4 ? 1 : 2)
     PrunedLanes(const __grid_constant__ PrunedArgs args, const LanesLayout layout) {
   extern __shared__ float4 memory[];
-  using P = lanes::Plane<kRows>;
+  using P = gather::Plane<kRows>;
   const uint32_t x = ptx::SharedAddress(memory);
   const int part = blockIdx.x % layout.parts, group = blockIdx.x / layout.parts;
   const int warp = threadIdx.x / 32, teams = layout.Teams(), strip = warp / teams;

@@ -9,8 +9,8 @@
 
 namespace jaxsparse {
 
-// out[m, n] = activation(x[m, k] @ w[k, n] + bias). Where `image` is set, x is an NHWC image and
-// its row for an output pixel is virtual: column (ky * kernel_w + kx) * in_c + c.
+// out[m, n] = activation(x[m, k] @ w[k, n] + bias). Where `image` is set, x is an image, NHWC
+// or NCHW, and its row for an output pixel is virtual: column (ky * kernel_w + kx) * in_c + c.
 struct PrunedArgs {
   int64_t m, k, n;
   const void* x;
@@ -25,6 +25,7 @@ struct PrunedArgs {
   DType in_type, out_type;
   Activation activation;
   bool image;
+  bool channels_first;  // x is [batch, in_c, in_h, in_w], out likewise
   ConvGeometry geometry;
 };
 

@@ -13,6 +13,7 @@ first, so that the code of few slices stays in the instruction cache while the t
 """
 
 import hashlib
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,6 +80,14 @@ def split_evenly(work: np.ndarray, parts: int, most: int, align: int = 1) -> lis
     return [*cuts, n]
 
 
+def digest_of(*texts: bytes) -> int:
+    """63 bits of a SHA-256 of the texts."""
+    whole = hashlib.sha256()
+    for text in texts:
+        whole.update(hashlib.sha256(text).digest() if len(texts) > 1 else text)
+    return int.from_bytes(whole.digest()[:8], "little") >> 1
+
+
 class Emitter:
     """Writes the module of one weight matrix.
 
@@ -131,21 +140,31 @@ class Emitter:
         """Append lines."""
         self.lines.extend(lines)
 
-    def module(self) -> Code:
-        """The whole module: one kernel that branches to its slice."""
+    def module(self, first: int = 0, last: int | None = None) -> Code:
+        """A module of slices `first` to `last` (all): one kernel that branches to its slice."""
+        cuts = self.cuts[first : len(self.cuts) if last is None else last + 1]
+        self.lines, self.largest, fused = [], 0, 0
         self.put(".version 7.4", ".target sm_80", ".address_size 64")
         self.put(".extern .shared .align 128 .b8 memory[];")
-        bounds = ", ".join(map(str, self.cuts))
-        self.put(f".const .align 4 .u32 bounds[{len(self.cuts)}] = {{{bounds}}};")
-        self.put(*kernel_head(self))
-        for i in range(len(self.cuts) - 1):
-            inside = np.flatnonzero((self.j >= self.cuts[i]) & (self.j < self.cuts[i + 1]))
+        bounds = ", ".join(map(str, cuts))
+        self.put(f".const .align 4 .u32 bounds[{len(cuts)}] = {{{bounds}}};")
+        self.put(*kernel_head(self, len(cuts) - 1))
+        for i, (begin, end) in enumerate(itertools.pairwise(cuts)):
+            inside = np.flatnonzero((self.j >= begin) & (self.j < end))
             self.largest = max(self.largest, len(inside))
-            self._slice(f"slice{i}", self.cuts[i], self.cuts[i + 1], inside)
+            fused += len(inside)
+            self._slice(f"slice{i}", begin, end, inside)
         self.put(*kernel_tail(self))
         ptx = "\n".join(self.lines).encode() + b"\n"
-        digest = int.from_bytes(hashlib.sha256(ptx).digest()[:8], "little") >> 1
-        return Code(ptx, digest, len(self.cuts) - 1, self.shape, len(self.v), self.largest)
+        return Code(ptx, digest_of(ptx), len(cuts) - 1, self.shape, fused, self.largest)
+
+    def modules(self, most: int) -> tuple[Code, ...]:
+        """Modules of some slices each, of about `most` products: they assemble side by side."""
+        mates, slices = self.shape.mates, len(self.cuts) - 1
+        blocks = slices // mates
+        count = max(1, min(blocks, -(-len(self.v) // max(1, most))))
+        ends = [blocks * (i + 1) // count * mates for i in range(count)]
+        return tuple(self.module(a, b) for a, b in itertools.pairwise([0, *ends]))
 
     def _slice(self, name: str, first: int, last: int, entries: np.ndarray) -> None:
         # Registers: source, the lane's piece of its first row; low and high, where the pieces of

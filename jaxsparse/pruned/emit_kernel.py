@@ -22,19 +22,17 @@ class Emitted(Protocol):
     vector: int
     out_dtype: str
     shape: CodeShape
-    cuts: list[int]
 
 
-def kernel_head(code: Emitted) -> list[str]:
+def kernel_head(code: Emitted, slices: int) -> list[str]:
     """The entry `pruned(x, y, bias, rows, panel, activation)` up to the slices. `panel` blocks of
     rows share a pass over the slices.
     """
-    return [*_place(code), *_registers(code), *_branch(code)]
+    return [*_place(code, slices // code.shape.mates), *_registers(code), *_branch(slices)]
 
 
-def _place(code: Emitted) -> list[str]:
+def _place(code: Emitted, slices: int) -> list[str]:
     shape = code.shape
-    slices = (len(code.cuts) - 1) // shape.mates
     row_bytes = code.n_in * code.element
     return [
         ".visible .entry pruned(.param .u64 p_x, .param .u64 p_y, .param .u64 p_bias,",
@@ -96,9 +94,8 @@ def _registers(code: Emitted) -> list[str]:
     return lines
 
 
-def _branch(code: Emitted) -> list[str]:
-    slices = range(len(code.cuts) - 1)
-    return [*(f"setp.eq.u32 p, slice, {i}; @p bra slice{i};" for i in slices), "ret;"]
+def _branch(slices: int) -> list[str]:
+    return [*(f"setp.eq.u32 p, slice, {i}; @p bra slice{i};" for i in range(slices)), "ret;"]
 
 
 def meet(shape: CodeShape) -> list[str]:

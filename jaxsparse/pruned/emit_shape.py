@@ -6,8 +6,10 @@ from dataclasses import dataclass
 STAGES = 3
 STAGE_BYTES = 4096  # 32 rows of 128 bytes
 LANES = 32
-# Of a module: more cost more to fetch and to compile than they save.
-MOST_PRODUCTS = 60_000
+# More cost more to fetch and to compile than they save.
+MOST_PRODUCTS = 110_000
+# Of a module, about: the modules of a product are assembled side by side.
+MODULE_PRODUCTS = 14_000
 # Compiled in a few seconds: more are only generated where they were measured or demanded.
 QUICK_PRODUCTS = 30_000
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}

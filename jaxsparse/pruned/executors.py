@@ -10,13 +10,14 @@ import numpy as np
 
 from jaxsparse.pruned.dense import DENSE_CPU, DENSE_CUDA
 from jaxsparse.pruned.executor import Executor, Packed, Problem
+from jaxsparse.pruned.executors_conv import CONV_EXECUTORS
 from jaxsparse.pruned.executors_cuda import CUDA_EXECUTORS
 from jaxsparse.pruned.strips import STRIPS
 from jaxsparse.select.variants import also_runs
 
 EXECUTORS: dict[str, tuple[Executor, ...]] = {
     "cpu": (STRIPS, DENSE_CPU),
-    "cuda": (*CUDA_EXECUTORS, DENSE_CUDA),
+    "cuda": (*CUDA_EXECUTORS, *CONV_EXECUTORS, DENSE_CUDA),
 }
 
 for _op in ("pruned_matmul", "pruned_conv"):

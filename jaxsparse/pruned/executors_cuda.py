@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 
 from jaxsparse.pruned.emit import Emitter
-from jaxsparse.pruned.emit_shape import MOST_PRODUCTS, QUICK_PRODUCTS, CodeShape
+from jaxsparse.pruned.emit_shape import (
+    MODULE_PRODUCTS,
+    MOST_PRODUCTS,
+    QUICK_PRODUCTS,
+    CodeShape,
+)
 from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.pruned.executors_decode import DECODE_EXECUTORS, HALF, built
 from jaxsparse.pruned.module import CodeModule
@@ -209,7 +214,7 @@ def _pack_code(problem: Problem, candidate: Any, values: np.ndarray) -> Packed:
     if candidate and tuple(candidate) not in _code_candidates(problem):
         raise ValueError(f"candidate={candidate!r}: no such shape of generated code")
     shape = CodeShape(*candidate) if candidate else _code_shape(problem)
-    code = Emitter(
+    codes = Emitter(
         problem.pattern.indptr,
         problem.pattern.indices,
         values,
@@ -217,9 +222,9 @@ def _pack_code(problem: Problem, candidate: Any, values: np.ndarray) -> Packed:
         dtype=problem.dtype,
         out_dtype=problem.out_dtype,
         shape=shape,
-    ).module()
-    owner = CodeModule(code, problem)
-    return Packed(CODE, order=np.zeros(0, np.int32), code=code.digest, owner=owner)
+    ).modules(MODULE_PRODUCTS)
+    owner = CodeModule(codes, problem)
+    return Packed(CODE, order=np.zeros(0, np.int32), code=owner.digest, owner=owner)
 
 
 def _code_candidates(problem: Problem) -> list[Any]:

@@ -1,5 +1,5 @@
 """The executors of frozen weights on CUDA for few rows of x, which read every weight once: bitmap,
-pairs, lanes.
+pairs, lanes, runs.
 
 What each packs is in docs/kernels/pruned_gpu.md. Costs are microseconds on an H200.
 """
@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 
-from jaxsparse.pruned import lanes, pairs
+from jaxsparse.pruned import lanes, pairs, runs
 from jaxsparse.pruned.bitmap import INPUTS, OUTPUTS, pack_bitmap
 from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.select.variants import table
 
-BITMAP, LANES, PAIRS = 17, 20, 21
+BITMAP, LANES, PAIRS, RUNS = 17, 20, 21, 23
 HALF = ("bfloat16", "float16")
 MOST_ROWS, LANES_MOST_ROWS = 64, 16
 PARTS = (1, 2, 4, 8)
@@ -21,6 +21,8 @@ _LAUNCH = 2.5
 _SMS = 132
 # Between the sizes where `lanes` and `pairs` beat cuBLAS (docs/kernels/pruned_gpu.md).
 _WON_SIZES, _WON_DENSITY, _PAIRS_WON_SIZE = (4096, 8192), 0.105, 8192
+# Where `runs` did: up to which density with how many rows of x.
+_RUNS_WON_SIZES, _RUNS_WON = (4096, 16384), ((0.105, 8), (0.305, 4), (0.505, 1))
 _LANES_X_BYTES = 64 << 10  # of a block: more cost more to load than the sums of a cluster
 
 
@@ -198,6 +200,65 @@ def _lanes_candidates(problem: Problem) -> list[Any]:
     return [None, *able]
 
 
+def _runs_against(problem: Problem) -> str | None:
+    why = _against(problem, LANES_MOST_ROWS, 8)
+    if why is None and not _runs_candidates(problem)[1:]:
+        size = f"n_in={problem.pattern.n_in}, n_out={problem.pattern.n_out}"
+        return f"{size} does not fit the threads and the shared memory of its blocks"
+    if why is None and not clusters():
+        return "it needs a GPU with clusters (compute capability 9.0)"
+    return why
+
+
+def _runs_choice(problem: Problem) -> tuple[int, int]:
+    """Bits of a place, and parts: the fewest that fit."""
+    return min(_runs_candidates(problem)[1:], key=lambda c: (c[1], (c[0] == 8) == _dense(problem)))
+
+
+def _dense(problem: Problem) -> bool:
+    """Whether 4 bits a place are fewer bytes: zeros fill gaps of more than 15."""
+    return problem.pattern.density > 0.15
+
+
+def _runs_cost(problem: Problem) -> float:
+    rows = problem.positions
+    return 4.0 + 0.1 * rows + problem.pattern.entries * 1e-6 * (0.85 + 0.06 * rows)
+
+
+def _pack_runs(problem: Problem, candidate: Any) -> Packed:
+    choice = tuple(candidate or _runs_choice(problem))
+    if choice not in _runs_candidates(problem):
+        raise ValueError(f"candidate={candidate!r}: no such bits and parts of the runs executor")
+    pattern, (bits, parts) = problem.pattern, choice
+    rows = max(1, problem.positions)
+    pack = runs.pack_runs(
+        pattern.indptr, pattern.indices, pattern.n_in, bits=bits, parts=parts, rows=rows
+    )
+    return Packed(
+        RUNS,
+        starts=pack.starts,
+        indices=pack.bases,
+        rows=pack.rows,
+        extra=pack.places,
+        order=pack.order,
+        value_dtype=None,
+        tile=pack.warps + 64 * bits,
+        block=pack.chunks,
+        parts=parts,
+    )
+
+
+def _runs_candidates(problem: Problem) -> list[Any]:
+    pattern, rows = problem.pattern, max(1, problem.positions)
+    able = [
+        (bits, parts)
+        for parts in PARTS
+        if runs.fits(pattern.n_in, pattern.n_out, parts, rows)
+        for bits in runs.BITS
+    ]
+    return [None, *able]
+
+
 def _measured_sizes(problem: Problem) -> bool:
     low, high = _WON_SIZES
     pattern = problem.pattern
@@ -221,6 +282,14 @@ def _pairs_won(problem: Problem) -> bool:
     )
 
 
+def _runs_won(problem: Problem) -> bool:
+    pattern, (low, high) = problem.pattern, _RUNS_WON_SIZES
+    most = next((rows for density, rows in _RUNS_WON if pattern.density <= density), 0)
+    return problem.positions <= most and all(
+        low <= size <= high for size in (pattern.n_in, pattern.n_out)
+    )
+
+
 def _never_won(problem: Problem) -> bool:
     return False
 
@@ -241,4 +310,5 @@ DECODE_EXECUTORS = (
     Executor(
         "lanes", "cuda", _lanes_against, _lanes_cost, _pack_lanes, _lanes_candidates, _lanes_won
     ),
+    Executor("runs", "cuda", _runs_against, _runs_cost, _pack_runs, _runs_candidates, _runs_won),
 )

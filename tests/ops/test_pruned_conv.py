@@ -29,7 +29,7 @@ def run(diff, implementation, plan=None, groups=1, layout="NHWC", **options):
     pruned = plan.from_dense(diff["kernel"])
     x = jnp.asarray(diff["x"])
     x = x.transpose(0, 3, 1, 2) if layout == "NCHW" else x
-    sparse = {"cpu": "strips", "cuda": "rows" if layout == "NHWC" else "dense"}.get(implementation)
+    sparse = {"cpu": "strips", "cuda": "windows"}.get(implementation)
     with js.config(variant=sparse) if sparse else contextlib.nullcontext():
         y = js.pruned_conv(x, pruned, layout=layout, implementation=implementation, **options)
     return y.transpose(0, 2, 3, 1) if layout == "NCHW" else y

@@ -67,13 +67,13 @@ def test_bitmap(rng, dtype, m, sparsity, k, n):
     assert_close(product(x, js.inspect(w), "bitmap"), want, dtype)
 
 
-@pytest.mark.parametrize("executor", ["pairs", "lanes"])
+@pytest.mark.parametrize("executor", ["pairs", "lanes", "runs"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("m", [1, 2, 3, 7, 16, 33])
 @pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize(("k", "n"), [(64, 16), (520, 300), (4104, 130)])
 def test_few_rows(rng, executor, dtype, m, sparsity, k, n):
-    if executor == "lanes" and m > 16:
+    if executor in ("lanes", "runs") and m > 16:
         pytest.skip("it takes up to 16 rows")
     w = np.where(rng.random((k, n)) >= sparsity, rng.standard_normal((k, n)), 0)
     check_rounding(rng, w, m, dtype, executor)
@@ -97,7 +97,19 @@ def check_rounding(rng, w, m, dtype, executor):
     np.testing.assert_array_less(abs(y - want), rounding * abs(want) + 1e-5 * sizes + 1e-6)
 
 
-@pytest.mark.parametrize("executor", ["pairs", "lanes"])
+def test_code_of_several_modules(rng):
+    """More kept weights than a module holds; dropped and made anew."""
+    w = np.where(rng.random((512, 300)) >= 0.75, rng.standard_normal((512, 300)), 0)
+    plan, x = js.inspect(w.astype(np.float32)), rng.standard_normal((77, 512)).astype(np.float32)
+    bias = jnp.asarray(rng.standard_normal(300), jnp.float32)
+    want, sizes = x.astype(np.float64) @ w + np.asarray(bias), abs(x) @ abs(w) + 1
+    for _ in range(2):
+        y = product(jnp.asarray(x), plan, "code", bias=bias)
+        np.testing.assert_array_less(abs(y - want), 1e-5 * sizes)
+        jax.clear_caches()
+
+
+@pytest.mark.parametrize("executor", ["pairs", "lanes", "runs"])
 @pytest.mark.parametrize("activation", [None, "relu", "silu"])
 def test_few_rows_with_bias_in_float32(rng, executor, activation):
     w, kept = rounded(weight(rng, 256, 300, 0.9), "bfloat16")
@@ -133,7 +145,7 @@ def test_vectors(rng, dtype, granularity, sparsity, size):
     np.testing.assert_array_less(abs(y - want), rounding * abs(want) + sums * sizes + 1e-6)
 
 
-@pytest.mark.parametrize("executor", ["pairs", "lanes", "vectors"])
+@pytest.mark.parametrize("executor", ["pairs", "lanes", "runs", "vectors"])
 def test_values_of_16_bits_as_an_operand(rng, executor):
     w, kept = rounded(weight(rng, 512, 300, 0.9), "bfloat16")
     x = jnp.asarray(rng.standard_normal((8, 512)), jnp.bfloat16)

@@ -23,12 +23,16 @@ def problem(n_in, n_out, each, rows, dtype="bfloat16", precision="default"):
 @pytest.mark.parametrize(
     ("size", "each", "rows", "dtype", "first"),
     [
-        (4096, 400, 1, "bfloat16", "lanes"),
-        (4096, 400, 8, "float16", "lanes"),
+        (4096, 400, 1, "bfloat16", "runs"),
+        (4096, 400, 8, "float16", "runs"),
         (4096, 400, 16, "bfloat16", "dense"),
-        (8192, 800, 4, "bfloat16", "lanes"),
+        (8192, 800, 4, "bfloat16", "runs"),
+        (8192, 800, 8, "bfloat16", "runs"),
         (8192, 800, 16, "bfloat16", "pairs"),
-        (8192, 1200, 1, "bfloat16", "dense"),
+        (8192, 1200, 1, "bfloat16", "runs"),
+        (8192, 2400, 8, "bfloat16", "dense"),
+        (4096, 2000, 1, "bfloat16", "runs"),
+        (4096, 2400, 1, "bfloat16", "dense"),
         (2048, 200, 1, "bfloat16", "dense"),
         (4096, 400, 1, "float32", "dense"),
     ],
@@ -48,4 +52,5 @@ def test_what_never_won_comes_after_dense():
 def test_every_name_is_known_once():
     names = [e.name for e in EXECUTORS["cuda"]]
     assert sorted(names) == sorted(set(names))
-    assert {"bitmap", "pairs", "lanes", "vectors", "rows", "code", "dense"} == set(names)
+    few = {"bitmap", "pairs", "lanes", "runs"}
+    assert few | {"vectors", "rows", "code", "windows", "dense"} == set(names)

@@ -62,6 +62,23 @@ def test_read_back_it_is_the_weight(rng, n, k, sparsity, shape, dtype):
     assert np.diff(emitter.cuts).max() <= shape[0]
 
 
+@pytest.mark.parametrize("most", [1, 300, 10_000])
+def test_modules_share_the_slices(rng, most):
+    dense, arguments = weight(rng, 100, 132, 0.8)
+    emitter = Emitter(*arguments, shape=CodeShape(8, 2, 4))
+    codes, cuts = emitter.modules(most), emitter.cuts
+    total, first = np.zeros_like(dense), 0
+    for code in codes:
+        assert code.slices % 2 == 0
+        emitter.cuts = cuts[first : first + code.slices + 1]
+        part = read_back(emitter, code.ptx.decode())
+        assert code.fused == np.count_nonzero(part)
+        total, first = total + part, first + code.slices
+    assert first == len(cuts) - 1
+    np.testing.assert_array_equal(total, dense)
+    assert len(codes) == min(first // 2, -(-np.count_nonzero(dense) // most))
+
+
 def test_the_digest_names_the_text(rng):
     _, arguments = weight(rng, 16, 32, 0.5)
     one, same = Emitter(*arguments).module(), Emitter(*arguments).module()

@@ -1,0 +1,167 @@
+// Launches of the executor for windows of an image: its variants, and the layout that attributes
+// hold.
+#include "cuda/kernels/pruned_conv.h"
+
+#include <algorithm>
+
+#include "cuda/kernels/pruned_conv.cuh"
+
+namespace jaxsparse {
+namespace {
+
+constexpr int kMostSharedBytes = 227 << 10;
+constexpr int64_t kMostWidth = int64_t{1} << 29;  // of an image
+
+int64_t Bits(int64_t word, int first, int count) {
+  return word >> first & ((int64_t{1} << count) - 1);
+}
+
+WindowsDivisor Reciprocal(int64_t divisor) {
+  return {((uint64_t{1} << 32) + divisor - 1) / divisor};
+}
+
+int64_t SharedBytes(const WindowsLayout& l) {
+  const int64_t buffer = l.zeros + static_cast<int64_t>(l.chunk) * l.stride;
+  return 4 * (l.buffers * buffer + l.zeros + l.planes * static_cast<int64_t>(l.plane));
+}
+
+// One variant in one element type.
+template <typename T, int kOutputs, int kPositions>
+struct Variant {
+  static cudaError_t Prepare() {
+    int device = 0, most = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) {
+      error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    }
+    if (error != cudaSuccess) return error;
+    // A device with less refuses a launch that needs more.
+    return cudaFuncSetAttribute(PrunedWindows<T, kOutputs, kPositions>,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                std::min(most, kMostSharedBytes));
+  }
+
+  static cudaError_t Launch(const PrunedArgs& args, const WindowsLayout& layout, unsigned blocks,
+                            cudaStream_t stream) {
+    const int threads = 32 * layout.position_warps * layout.output_warps;
+    PrunedWindows<T, kOutputs, kPositions>
+        <<<blocks, threads, static_cast<size_t>(SharedBytes(layout)), stream>>>(args, layout);
+    return cudaGetLastError();
+  }
+};
+
+struct Entry {
+  int outputs, positions;
+  DType type;
+  cudaError_t (*prepare)();
+  cudaError_t (*launch)(const PrunedArgs&, const WindowsLayout&, unsigned, cudaStream_t);
+};
+
+template <typename T, int kOutputs, int kPositions>
+constexpr Entry Make(DType type) {
+  using V = Variant<T, kOutputs, kPositions>;
+  return {kOutputs, kPositions, type, V::Prepare, V::Launch};
+}
+
+#define JAXSPARSE_WINDOWS(outputs, positions)                \
+  Make<float, outputs, positions>(DType::kF32),              \
+      Make<__nv_bfloat16, outputs, positions>(DType::kBF16), \
+      Make<__half, outputs, positions>(DType::kF16)
+
+constexpr Entry kEntries[] = {
+    JAXSPARSE_WINDOWS(1, 4), JAXSPARSE_WINDOWS(2, 4), JAXSPARSE_WINDOWS(4, 4),
+    JAXSPARSE_WINDOWS(8, 4), JAXSPARSE_WINDOWS(1, 8), JAXSPARSE_WINDOWS(4, 8),
+    JAXSPARSE_WINDOWS(8, 8), JAXSPARSE_WINDOWS(1, 2), JAXSPARSE_WINDOWS(4, 2),
+};
+#undef JAXSPARSE_WINDOWS
+
+bool Fits(const PrunedArgs& args, const WindowsLayout& l) {
+  const ConvGeometry& g = args.geometry;
+  const int warps = l.position_warps * l.output_warps;
+  const int64_t streams = static_cast<int64_t>(l.slabs) * l.output_warps;
+  const int64_t groups = streams * l.rounds;
+  return warps >= 1 && (l.rounds == 1 || l.chunks == 1) &&
+         warps <= WindowsMostWarps(l.outputs * l.positions) &&
+         l.zeros + static_cast<int64_t>(l.chunk) * l.stride <= 65536 &&
+         static_cast<int64_t>(l.image_rows) * l.pitch <= 65536 &&
+         SharedBytes(l) <= kMostSharedBytes && l.images * g.in_h * g.in_w * g.in_c <= INT32_MAX &&
+         g.in_h * g.in_w * g.in_c <= INT32_MAX && args.num_starts == streams &&
+         args.num_rows == groups * l.outputs &&
+         args.num_extra == groups * l.outputs * l.chunks * 2 && args.entries >= 4 &&
+         args.entries % 4 == 0 && args.num_indices == args.entries && args.entries <= INT32_MAX;
+}
+
+// Reads the layout from the attributes; false when it is none that a launch may run.
+bool Read(const PrunedArgs& args, const WindowsWords& words, WindowsLayout* layout) {
+  const auto [tile, block, parts, code] = words;
+  const ConvGeometry& g = args.geometry;
+  WindowsLayout& l = *layout;
+  l.rows = static_cast<int>(Bits(tile, 0, 12));
+  l.cols = static_cast<int>(Bits(tile, 12, 16));
+  l.images = static_cast<int>(Bits(tile, 28, 12));
+  l.pitch = static_cast<int>(Bits(block, 0, 17));
+  l.image_rows = static_cast<int>(Bits(block, 17, 16));
+  l.plane = static_cast<int>(Bits(block, 33, 17));
+  l.chunk = static_cast<int>(Bits(parts, 0, 16));
+  l.outputs = static_cast<int>(Bits(parts, 16, 8));
+  l.positions = static_cast<int>(Bits(parts, 24, 8));
+  l.position_warps = static_cast<int>(Bits(parts, 32, 8));
+  l.output_warps = static_cast<int>(Bits(parts, 40, 8));
+  l.rounds = static_cast<int>(Bits(parts, 48, 12));
+  l.phases_h = static_cast<uint32_t>(Bits(code, 0, 31));
+  l.phases_w = static_cast<uint32_t>(Bits(code, 31, 31));
+  for (const int v : {l.rows, l.cols, l.images, l.pitch, l.image_rows, l.plane, l.chunk, l.outputs,
+                      l.positions, l.position_warps, l.output_warps, l.rounds}) {
+    if (v < 1) return false;
+  }
+  if (l.phases_h == 0 || l.phases_w == 0 || g.stride_h > 31 || g.stride_w > 31 || g.in_c < 1) {
+    return false;
+  }
+  l.planes_w = __builtin_popcount(l.phases_w);
+  l.planes = l.planes_w * __builtin_popcount(l.phases_h);
+  l.stride = l.planes * l.plane | 1;  // odd: channels side by side meet no bank twice
+  l.zeros = 32 * l.positions * l.position_warps;
+  l.chunks = static_cast<int>((g.in_c + l.chunk - 1) / l.chunk);
+  l.buffers = l.chunks > 1 ? 2 : 1;
+  l.slabs = static_cast<int>((g.out_c - 1) / (l.outputs * l.output_warps * l.rounds) + 1);
+  l.tiles_y = static_cast<int>((g.out_h - 1) / l.rows + 1);
+  l.tiles_x = static_cast<int>((g.out_w - 1) / l.cols + 1);
+  l.by_plane = Reciprocal(l.plane);
+  l.by_image = Reciprocal(static_cast<int64_t>(l.image_rows) * l.pitch);
+  l.by_pitch = Reciprocal(l.pitch);
+  return Fits(args, l);
+}
+
+}  // namespace
+
+cudaError_t PreparePrunedWindows() {
+  for (const Entry& entry : kEntries) {
+    const cudaError_t error = entry.prepare();
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t LaunchPrunedWindows(const PrunedArgs& given, const WindowsWords& words,
+                                cudaStream_t stream) {
+  PrunedArgs args = given;
+  if (!args.image) {
+    if (args.m > kMostWidth) return cudaErrorInvalidValue;
+    args.geometry = {1, 1, args.m, args.k, 1, args.m, args.n, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1};
+  }
+  WindowsLayout layout = {};
+  if (!Read(args, words, &layout)) return cudaErrorInvalidValue;
+  const int64_t tiles = (args.geometry.batch - 1) / layout.images + 1;
+  const int64_t per_image = static_cast<int64_t>(layout.tiles_y) * layout.tiles_x * layout.slabs;
+  if (tiles * per_image > INT32_MAX) return cudaErrorInvalidValue;
+  for (const Entry& entry : kEntries) {
+    if (entry.outputs != layout.outputs || entry.positions != layout.positions ||
+        entry.type != args.in_type) {
+      continue;
+    }
+    return entry.launch(args, layout, static_cast<unsigned>(tiles * per_image), stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace jaxsparse
