@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import msgspec
 import numpy as np
-from conv_sweep import TOKENS
+from conv_sweep import EDIT, TOKENS
 
 from jaxsparse.index.chosen import no_index
 from jaxsparse.ops.masked_conv_run import on_device
@@ -45,10 +45,13 @@ def read(files: Sequence[Path]) -> list[Sample]:
 
 
 def with_rates(table: TuningTable, samples: Sequence[Sample]) -> TuningTable:
-    """The table with rates fitted to the samples; float16 takes those of bfloat16."""
+    """The table with rates fitted to the samples, in place of those of the same dtypes and shapes
+    (what a call compares are rates of one shape); float16 takes those of bfloat16.
+    """
     rates = fit(samples, table.processors)
     half = [msgspec.structs.replace(r, dtype="float16") for r in rates if r.dtype == "bfloat16"]
-    kept = [r for r in table.rates if r.dtype not in {"float16", *(r.dtype for r in rates)}]
+    new = {(r.dtype, r.shape) for r in (*rates, *half)}
+    kept = [r for r in table.rates if (r.dtype, r.shape) not in new]
     return msgspec.structs.replace(table, rates=(*rates, *half, *kept))
 
 
@@ -72,7 +75,9 @@ def with_ladders(table: TuningTable) -> TuningTable:
     """The table with the ladders that its rates imply: of at least four variants where as many
     gather, and XLA's dense among them, each where it costs least.
     """
-    known = {(math.prod(c.mask_shape), *_shape(c)): c for c in (*cases("gpu"), *TOKENS)}
+    known: dict[tuple[float, ...], ConvCase] = {
+        (math.prod(c.mask_shape), *_shape(c)): c for c in (*cases("gpu"), *TOKENS, *EDIT)
+    }
     found = []
     for entry in table.entries:
         f = entry.features
@@ -112,7 +117,7 @@ def held_out(samples: Sequence[Sample], table: TuningTable) -> list[Regret]:
     masks = sorted({(s.case, s.dtype, s.seed) for s in samples})
     first = set(masks[::2])
     halves = [[s for s in samples if ((s.case, s.dtype, s.seed) in first) == one] for one in (0, 1)]
-    known = [*cases("gpu"), *TOKENS]
+    known = [*cases("gpu"), *TOKENS, *EDIT]
     pairs = (halves, halves[::-1])
     return [r for seen, new in pairs for r in judge(new, with_rates(table, seen), known)]
 
@@ -153,7 +158,7 @@ def main() -> int:
                 f"  {r.ratio:.3f} {r.case} {r.mask} {r.density:.3f}: {r.chosen} {r.us:.1f}, "
                 f"best {r.best} {r.best_us:.1f}"
             )
-        known = [*cases("gpu"), *TOKENS]
+        known = [*cases("gpu"), *TOKENS, *EDIT]
         for name, each in (("before", table), ("fitted to all", with_rates(table, part))):
             print(_line(f"{dtype}, {name}", judge(part, each, known)))
     if given.write:

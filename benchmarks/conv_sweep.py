@@ -25,6 +25,14 @@ TOKENS = tuple(
     ConvCase(f"tokens_{d}_{n}", 32, 1, 512, d, n, kernel=(1, 1))
     for d, n in ((768, 2304), (768, 768), (768, 3072), (3072, 768))
 )
+#: The layers of examples/edit_network.py, 16-bit, where they differ from the cases.
+EDIT = (
+    ConvCase("edit_512x512_32", 1, 512, 512, 32, 32),
+    ConvCase("edit_1024x1024_32", 1, 1024, 1024, 32, 32),
+    ConvCase("edit_512x512_32_64_stride2", 1, 512, 512, 32, 64, strides=(2, 2)),
+    ConvCase("edit_256x256_64", 1, 256, 256, 64, 64),
+    ConvCase("edit_256x256_64_16", 1, 256, 256, 64, 16),
+)
 FEW_PIXELS = 20000
 KINDS = ("blobs", "edges", "rectangles", "random", "fine_blobs")
 
@@ -44,6 +52,7 @@ def measure(
     first: int,
     repeat: int,
     seconds: float,
+    base: bool = False,
 ) -> Iterator[Sample]:
     """Samples until the time is used up."""
     start = time.perf_counter()
@@ -54,7 +63,7 @@ def measure(
                 return
             begun = time.perf_counter()
             few = math.prod(case.mask_shape) <= FEW_PIXELS
-            sweep = Sweep(ConvProbe(case, dtype, calls=6), several=few)
+            sweep = Sweep(ConvProbe(case, dtype, calls=6), several=few, base=base)
             sweep.compile()
             compiled = time.perf_counter()
             for kind, density, seed in plans(masks, first + 1000 * place):
@@ -76,17 +85,19 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="seed of the first mask")
     parser.add_argument("--repeat", type=int, default=3, help="timed runs")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no case after that")
+    parser.add_argument("--base", action="store_true", help="calls with a base, not with zeros")
     parser.add_argument("--out", type=Path, required=True, help="JSON, a sample a line")
     given = parser.parse_args()
-    known = [*cases("gpu"), *TOKENS]
+    known = [*cases("gpu"), *TOKENS, *EDIT]
     chosen = [c for c in known if not given.case or c.name in given.case]
     dtypes = given.dtype or ["bfloat16", "float32"]
     found = 0
     with given.out.open("wb") as file:
         for sample in measure(
-            chosen, dtypes, given.masks, given.first, given.repeat, given.seconds
+            chosen, dtypes, given.masks, given.first, given.repeat, given.seconds, given.base
         ):
             file.write(msgspec.json.encode(sample) + b"\n")
+            file.flush()
             found += 1
     print(f"{found} samples")
     return 0 if found else 1

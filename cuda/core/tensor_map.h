@@ -46,10 +46,11 @@ inline cudaError_t EncodeMatrixMap(CUtensorMap* map, CUtensorMapDataType type, i
 struct ImageBox {
   int height, width;       // pixels that arrive
   int stride_h, stride_w;  // between them, in the image
+  int row_bytes;           // of channels: 128 or 64
 };
 
-// A map of an image tensor [batch, height, width, channels], loaded in boxes of 128 bytes of
-// channels of box.height x box.width pixels, one pixel a 128-byte row, with the 128-byte swizzle.
+// A map of an image tensor [batch, height, width, channels], loaded in boxes of row_bytes of
+// channels of box.height x box.width pixels, one pixel a row, with the swizzle of the row's width.
 inline cudaError_t EncodeImageMap(CUtensorMap* map, CUtensorMapDataType type, int element_bytes,
                                   const void* base, const int64_t (&shape)[4],
                                   const ImageBox& box) {
@@ -61,13 +62,14 @@ inline cudaError_t EncodeImageMap(CUtensorMap* map, CUtensorMapDataType type, in
   for (int i = 1; i < 3; ++i) strides[i] = strides[i - 1] * sizes[i];
   const cuuint32_t steps[4] = {1, static_cast<cuuint32_t>(box.stride_w),
                                static_cast<cuuint32_t>(box.stride_h), 1};
-  const cuuint32_t spans[4] = {static_cast<cuuint32_t>(128 / element_bytes),
+  const cuuint32_t spans[4] = {static_cast<cuuint32_t>(box.row_bytes / element_bytes),
                                static_cast<cuuint32_t>((box.width - 1) * box.stride_w + 1),
                                static_cast<cuuint32_t>((box.height - 1) * box.stride_h + 1), 1};
+  const auto swizzle = box.row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
   const CUresult result =
       encode(map, type, 4, const_cast<void*>(base), sizes, strides, spans, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+             CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 

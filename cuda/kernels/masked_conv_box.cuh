@@ -10,10 +10,13 @@
 // Predicted: 3x3 reads 1.6 input pixels an output pixel where the gather reads 9; a step of
 //           128x256x64 brings 34 KB instead of 48 into shared memory. A step of 256x64x64 reads 64
 //           KB of shared memory in 512 tensor-core cycles: its limit is shared memory's width.
+//           Pixels of 64 bytes (32 channels) have boxes of their own width, and steps of one tap.
 // Measured (H200, 3x3, bf16, full mask): 753 TFLOP/s at 256 -> 256 channels (8x128x128; 95 % of
 //           the floor), 594 at 128 (256x256), 417 at 64 (64x56x56) where the gather has 715, 422
 //           and 230. With 64 channels that is half of the floor of operations; a warp for each
-//           warpgroup's boxes gave 5 to 10 %, and no profile says yet what is next.
+//           warpgroup's boxes gave 5 to 10 %. Its profile (1024x1024, density .3): tensor cores 57
+//           % of the time, the pipe of shared memory 61 to 64 %, L2 32 %, DRAM 23 %. A product of
+//           64 columns reads as many cycles of shared memory as it multiplies: neither can be full.
 // Grid:     persistent, one CTA a multiprocessor.
 #pragma once
 
@@ -69,8 +72,8 @@ struct BoxConv {
 
 // Whether the weights stay where they were loaded first.
 template <typename C>
-__device__ __forceinline__ bool WeightsStay(const ConvParams& p) {
-  return p.k_steps <= C::kStages && p.out_c <= C::kTileN;
+__device__ __forceinline__ bool WeightsStay(const ConvParams& p, const BoxPlan& plan) {
+  return plan.k_steps <= C::kStages && p.out_c <= C::kTileN;
 }
 
 // Lanes of one warp: the boxes of a multiplying warpgroup, one lane a block.
@@ -79,7 +82,8 @@ __device__ __forceinline__ void LoadBoxes(const BoxConv& conv, typename C::Share
                                           typename C::Schedule schedule, int group) {
   const int block = threadIdx.x % 32;
   if (block >= C::kBlocks) return;
-  BoxLoad load(conv.p, conv.plan, &conv.image, 128 / DTypeTraits<typename C::T>::kBytes);
+  BoxLoad load(conv.p, conv.plan, &conv.image,
+               conv.plan.row_bytes / DTypeTraits<typename C::T>::kBytes);
   RingPosition<C::kBoxes> at;
   Segment s;
   while (schedule.Next(&s)) {
@@ -98,25 +102,27 @@ __device__ __forceinline__ void LoadBoxes(const BoxConv& conv, typename C::Share
   }
 }
 
-// One thread: the weights of every step.
+// One thread: the weights of every step. A stage holds 128 bytes of K; where pixels have 64 bytes,
+// the second half of it is not used.
 template <typename C>
 __device__ __forceinline__ void LoadWeights(const BoxConv& conv, typename C::Shared& shared,
                                             typename C::Schedule schedule) {
-  constexpr int kElements = 128 / DTypeTraits<typename C::T>::kBytes;
+  constexpr int kBytes = DTypeTraits<typename C::T>::kBytes;
   const typename C::Weights weights(&conv.weights, 0);
-  const bool stay = WeightsStay<C>(conv.p);
-  const int channels = conv.p.pixel_units / kStepUnits * kElements;
+  const bool stay = WeightsStay<C>(conv.p, conv.plan);
+  const int elements = conv.plan.row_bytes / kBytes;
+  const int channels = conv.p.pixel_units * (kUnitBytes / kBytes);
   RingPosition<C::kStages> at;
   Segment s;
   while (schedule.Next(&s)) {
-    if (stay) s.begin = 0, s.end = conv.p.k_steps;
+    if (stay) s.begin = 0, s.end = conv.plan.k_steps;
     int slab = s.begin / conv.taps(), place = s.begin - slab * conv.taps();
     for (int step = s.begin; step < s.end; ++step) {
       const uint32_t full = shared.weight_ring.Full(at.stage);
       shared.weight_ring.WaitEmpty(at);
       ptx::BarrierArriveExpect(full, C::Weights::kBytes);
       weights.template Load<1>(ptx::SharedAddress(shared.b[at.stage]), s.n_tile * C::kTileN,
-                               conv.plan.steps[place].tap * channels + slab * kElements, full, 0);
+                               conv.plan.steps[place].tap * channels + slab * elements, full, 0);
       at.Advance();
       if (++place == conv.taps()) place = 0, ++slab;
     }
@@ -170,8 +176,7 @@ struct BoxOperands {
       if (opens || step == s.begin) shared.box_ring[group].WaitFull(box);
       if (stay) weight.stage = step;
       shared.weight_ring.WaitFull(weight);
-      mma.Multiply(ptx::SharedAddress(shared.boxes[group][box.stage]) + plan.shift * kUnitBytes,
-                   ptx::SharedAddress(shared.b[weight.stage]), conv.plan.line_bytes);
+      Start(mma, plan);
       fill.Step();
       mma.template Retire<1>();
       if (step > s.begin) ReleaseWeight(last_weight);
@@ -186,6 +191,18 @@ struct BoxOperands {
   }
 
  private:
+  // Starts the products of one step with the operands that the rings stand at.
+  __device__ void Start(typename C::Mma& mma, const BoxStep& step) {
+    const uint32_t a = ptx::SharedAddress(shared.boxes[group][box.stage]) + step.shift * kUnitBytes;
+    const uint32_t b = ptx::SharedAddress(shared.b[weight.stage]);
+    if constexpr (DTypeTraits<typename C::T>::kBytes == 2) {
+      if (conv.plan.row_bytes == kNarrowRowBytes) {
+        mma.template Multiply<kNarrowRowBytes>(a, b, conv.plan.line_bytes);
+        return;
+      }
+    }
+    mma.Multiply(a, b, conv.plan.line_bytes);
+  }
   __device__ void AdvanceWeight() {
     if (!stay) weight.Advance();
   }
@@ -197,7 +214,8 @@ struct BoxOperands {
 template <typename C>
 __device__ __forceinline__ void MultiplyBoxes(const BoxConv& conv, typename C::Shared& shared,
                                               typename C::Schedule schedule) {
-  BoxOperands<C> operands{conv, shared, static_cast<int>(threadIdx.x / 128), WeightsStay<C>(conv.p),
+  BoxOperands<C> operands{conv, shared, static_cast<int>(threadIdx.x / 128),
+                          WeightsStay<C>(conv.p, conv.plan),
                           UnsetFill(conv.p, shared.zeros, schedule.steps())};
   const typename C::Partial partial(conv.p);
   typename C::Mma mma;
@@ -238,8 +256,8 @@ __device__ __forceinline__ void RunBoxConv(const ConvParams& p, const RowList& l
   }
   shared.zeros.ClearStrip(threadIdx.x, C::kThreads);
   const BoxConv conv{p, plan, weights, image, BlockRows(p, list)};
-  const typename C::Schedule schedule(p, conv.rows.rows(), (p.out_c + C::kTileN - 1) / C::kTileN,
-                                      0);
+  const typename C::Schedule schedule(plan.k_steps, conv.rows.rows(),
+                                      (p.out_c + C::kTileN - 1) / C::kTileN, 0);
   __syncthreads();
   if (threadIdx.x / 128 < C::kConsumers) {
     ptx::RaiseRegisters<C::kMultiplyRegisters>();

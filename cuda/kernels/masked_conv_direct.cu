@@ -1,10 +1,12 @@
-// Launcher of the direct masked convolution: picks the vector widths that the channel counts allow.
+// Launcher of the direct masked convolution: picks the vector widths that the channel counts allow,
+// and the narrow kernel where few channels come in.
 #include "cuda/kernels/masked_conv_direct.h"
 
 #include <initializer_list>
 
 #include "cuda/kernels/masked_conv_direct.cuh"
 #include "cuda/kernels/masked_conv_launch.h"
+#include "cuda/kernels/masked_conv_narrow.h"
 
 namespace jaxsparse {
 namespace {
@@ -71,6 +73,7 @@ cudaError_t Prepare() {
 cudaError_t LaunchMaskedConvDirect(const MaskedConvArgs& args, cudaStream_t stream) {
   const ConvGeometry& g = args.geometry;
   if (args.tiles.capacity == 0 || g.batch * g.out_h * g.out_w * g.out_c == 0) return cudaSuccess;
+  if (MaskedConvIsNarrow(args)) return LaunchMaskedConvNarrow(args, stream);
   const Choice choice = Choose(args.in_type, g);
   if (!choice.kernel) return cudaErrorInvalidValue;
   DirectParams p;
@@ -101,7 +104,8 @@ cudaError_t LaunchMaskedConvDirect(const MaskedConvArgs& args, cudaStream_t stre
 }
 
 cudaError_t PrepareMaskedConvDirect() {
-  for (const cudaError_t status : {Prepare<float>(), Prepare<__nv_bfloat16>(), Prepare<__half>()}) {
+  for (const cudaError_t status :
+       {Prepare<float>(), Prepare<__nv_bfloat16>(), Prepare<__half>(), PrepareMaskedConvNarrow()}) {
     if (status != cudaSuccess) return status;
   }
   return cudaSuccess;

@@ -1,5 +1,5 @@
-// The masked convolution without tensor cores or shared memory: every dtype, shape, group count and
-// tile.
+// The masked convolution that takes every dtype, shape, group count and tile: on CUDA cores, but
+// for one to four 16-bit input channels (masked_conv_narrow.h).
 #pragma once
 
 #include "cuda/kernels/masked_conv.h"

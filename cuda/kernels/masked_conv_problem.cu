@@ -157,7 +157,7 @@ cudaError_t MapConvImage(const MaskedConvArgs& a, const ConvParams& p, BoxPlan* 
                                                 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   *plan = MakeBoxPlan(p);
   return EncodeImageMap(map, type, Bytes(a.in_type), a.x, {g.batch, g.in_h, g.in_w, g.in_c},
-                        {plan->height, plan->width, g.stride_h, g.stride_w});
+                        {plan->height, plan->width, g.stride_h, g.stride_w, plan->row_bytes});
 }
 
 }  // namespace jaxsparse

@@ -82,8 +82,9 @@ const char* BoxReason(const MaskedConvArgs& a) {
   if (a.tiles.tile_h % kBlockSide != 0 || a.tiles.tile_w % kBlockSide != 0) {
     return "boxes: a side of the tiles is not a multiple of 8";
   }
-  if (g.in_c * Bytes(a.in_type) % (kStepUnits * kUnitBytes) != 0) {
-    return "boxes: an input pixel is not a multiple of 128 bytes";
+  const int64_t pixel = g.in_c * Bytes(a.in_type);
+  if (pixel % kBoxRowBytes != 0 && (pixel != kNarrowRowBytes || a.in_type == DType::kF32)) {
+    return "boxes: an input pixel is not a multiple of 128 bytes, nor 64 bytes of a 16-bit type";
   }
   if (g.stride_h > kMostSteps || g.stride_w > kMostSteps) return "boxes: a stride is more than 8";
   if (g.in_h == 0 || g.in_w == 0) return "boxes: the input is empty";

@@ -206,7 +206,8 @@ __device__ __forceinline__ void RunMaskedConv(const ConvParams& p, const RowList
   shared.zeros.ClearStrip(threadIdx.x, C::kThreads);
   const int rank = kClustered ? ptx::ClusterRank() : 0;
   const PixelRows rows(p, list);
-  const typename C::Schedule schedule(p, rows.rows(), (p.out_c + C::kTileN - 1) / C::kTileN, rank);
+  const typename C::Schedule schedule(p.k_steps, rows.rows(), (p.out_c + C::kTileN - 1) / C::kTileN,
+                                      rank);
   __syncthreads();
   if constexpr (kClustered) ptx::ClusterSync();
   if (threadIdx.x / 128 < C::kConsumers) {

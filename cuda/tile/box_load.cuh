@@ -1,6 +1,7 @@
-// BoxLoad: TMA fills the A operand, one box a block of 8 x 8 output pixels and 128 bytes of
-// channels. What lies outside of the image arrives as zeros (the phantom read, after DynaSpa 3.1).
-// The taps of a box are read from it in place: see BoxPlan.
+// BoxLoad: TMA fills the A operand, one box a block of 8 x 8 output pixels and a row's worth of
+// channels: 128 bytes, or 64 where a pixel has no more. What lies outside of the image arrives as
+// zeros (the phantom read, after DynaSpa 3.1). The taps of a box are read from it in place: see
+// BoxPlan.
 #pragma once
 
 #include "cuda/core/async_copy.cuh"
@@ -11,7 +12,7 @@ namespace jaxsparse {
 
 class BoxLoad {
  public:
-  // `channels`: elements of 128 bytes.
+  // `channels`: elements of a row.
   __device__ BoxLoad(const ConvParams& p, const BoxPlan& plan, const CUtensorMap* map, int channels)
       : p_(p), plan_(plan), map_(map), channels_(channels) {}
 

@@ -28,9 +28,9 @@ class TileSchedule {
  public:
   static constexpr int kCtas = Cluster * SplitK;
 
-  __device__ TileSchedule(const ConvParams& p, int rows, int n_tiles, int rank)
+  __device__ TileSchedule(int k_steps, int rows, int n_tiles, int rank)
       : n_tiles_(n_tiles),
-        k_steps_(p.k_steps),
+        k_steps_(k_steps),
         rank_(rank),
         worker_(static_cast<int>(blockIdx.x) / kCtas),
         workers_(static_cast<int>(gridDim.x) / kCtas),

@@ -13,15 +13,17 @@ class TileMma {
   static constexpr int kRows = 64 * Blocks;
 
   // Starts the products of one stage: `a` is this warpgroup's rows, `b` the whole B tile. Groups of
-  // 8 rows of A are `a_stride` bytes apart. Asynchronous: see Retire.
+  // 8 rows of A are `a_stride` bytes apart; rows of 64 bytes take half of B's K. Asynchronous: see
+  // Retire.
+  template <int RowBytes = 128>
   __device__ void Multiply(uint32_t a, uint32_t b, uint32_t a_stride = ptx::kAtomBytes) {
-    const uint64_t da = ptx::TileDescriptor(a, 0, a_stride);
+    const uint64_t da = ptx::TileDescriptor<RowBytes>(a, 0, a_stride);
     const uint64_t db = ptx::TileDescriptor(b, kTransposed ? 64 * 128 : 0);
 #pragma unroll
     for (int i = 0; i < Blocks; ++i) ptx::MmaTouch(acc[i]);
     ptx::MmaFence();
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
+    for (int k = 0; k < RowBytes / 32; ++k) {
 #pragma unroll
       for (int i = 0; i < Blocks; ++i) {
         ptx::Mma<T, TileN>(acc[i], da + (i * BlockBytes + k * 32) / 16, db + k * kStepB / 16,

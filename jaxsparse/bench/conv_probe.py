@@ -78,17 +78,21 @@ class ConvProbe:
         )
         return out.permute(0, 2, 3, 1).contiguous()
 
-    def compile(self, call: ProbeCall, extra: Any = ()) -> Any:
-        """The chain of `call`, whose `extra` (a pytree of arrays) may differ from run to run."""
+    def compile(
+        self, call: Callable[..., jax.Array], extra: Any = (), *, base: bool = False
+    ) -> Any:
+        """The chain of `call` (a `ProbeCall`), whose `extra` (a pytree of arrays) may differ from
+        run to run. With `base` each call gets the buffer of its result, too, as what it starts as.
+        """
         clock = self.clock
 
         def chain(xs: Any, outs: Any, kernel: jax.Array, extra: Any) -> Any:
-            del outs
             leaves, tree = jax.tree.flatten(extra)
             marked = clock.start([*xs, kernel, *leaves])
             xs, kernel = tuple(marked[: len(xs)]), marked[len(xs)]
             extra = jax.tree.unflatten(tree, marked[len(xs) + 1 :])
-            made = [call(i, x, kernel, extra) for i, x in enumerate(xs)]
+            starts = [(out,) for out in outs] if base else [()] * len(xs)
+            made = [call(i, x, kernel, extra, *starts[i]) for i, x in enumerate(xs)]
             return xs, tuple(clock.stop(made))
 
         lowered = jax.jit(chain, donate_argnums=(0, 1), keep_unused=True).lower(
@@ -97,7 +101,13 @@ class ConvProbe:
         return lowered.compile()
 
     def time(
-        self, chain: Any, extra: Any, masks: Sequence[np.ndarray] | None, *, samples: int
+        self,
+        chain: Any,
+        extra: Any,
+        masks: Sequence[np.ndarray] | None,
+        *,
+        samples: int,
+        everywhere: bool = True,
     ) -> tuple[list[float], float]:
         """Microseconds a call of each run, and the worst error of all runs.
 
@@ -106,6 +116,7 @@ class ConvProbe:
             extra: its data.
             masks: bool[B, Ho, Wo] of each call, outside of which results are zero; None: dense.
             samples: timed runs; one more comes first.
+            everywhere: compare all pixels; otherwise the active ones only.
         """
         on_device = None
         if masks is not None:
@@ -117,7 +128,8 @@ class ConvProbe:
             jax.block_until_ready(outs)
             self.xs[which], self.outs[which] = xs, outs
             took.append(self.clock.microseconds() / self.calls)
-            worst = max(worst, self._error(outs, self._wants[which], on_device))
+            wants = self._wants[which]
+            worst = max(worst, self._error(outs, wants, on_device, everywhere=everywhere))
         return took[1:], worst
 
     def time_torch(self, *, samples: int) -> tuple[list[float], float]:
@@ -145,7 +157,9 @@ class ConvProbe:
                 worst = max(worst, self._error(outs, self._wants[which], None, fill=False))
         return took[2:], worst
 
-    def _error(self, outs: Any, wants: Any, masks: Any, *, fill: bool = True) -> float:
+    def _error(
+        self, outs: Any, wants: Any, masks: Any, *, fill: bool = True, everywhere: bool = True
+    ) -> float:
         """The worst error over the largest value (at least 1), inf for NaN; then NaN in `outs`."""
         torch = self.torch
         errors = []
@@ -153,7 +167,10 @@ class ConvProbe:
             got = torch.from_dlpack(out) if isinstance(out, jax.Array) else out
             exact = want if masks is None else want * masks[i]
             scale = exact.abs().amax().clamp(min=1.0)
-            errors.append(torch.nan_to_num((got.float() - exact).abs().amax() / scale, nan=1e9))
+            seen = got
+            if masks is not None and not everywhere:
+                seen = torch.where(masks[i], got, torch.zeros_like(got))
+            errors.append(torch.nan_to_num((seen.float() - exact).abs().amax() / scale, nan=1e9))
             if fill:
                 got.fill_(float("nan"))
         worst = float(torch.stack(errors).amax())

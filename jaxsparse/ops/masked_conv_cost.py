@@ -127,5 +127,6 @@ def features(
     t = terms(row, work, area, processors)
     waves = count / math.floor(t.per_wave)
     whole = 0.0 if row.fields["stream_k"] else math.ceil(waves)
-    zeros = 0.0 if place == EVERY else max(t.megabytes - count * t.tile_megabytes, 0.0)
+    filled = work.fills and place != EVERY
+    zeros = max(t.megabytes - count * t.tile_megabytes, 0.0) if filled else 0.0
     return 1.0, whole * t.steps, whole, waves * t.steps, zeros

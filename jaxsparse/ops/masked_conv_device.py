@@ -55,13 +55,19 @@ def costs(
 ) -> dict[str, Candidate]:
     """Name -> candidate of every variant that takes this problem and was measured, dense among
     them; those that can visit every tile without a list come twice. `fills`: without a `base`.
+
+    Of the variants that stand beside each other in one call only those are held that were measured
+    on the same shape, the nearest: rates of another would be compared with them in vain.
     """
     work = work_of(p, x, kernel, index)._replace(fills=fills)
-    rates = table_in_force(platform).rates_of(problem.op, problem.dtype, work.shape)
+    tuning, known = table_in_force(platform), (problem.op, problem.dtype, work.shape)
+    rates, near = tuning.rates_of(*known), tuning.nearest_shape(*known)
     found: dict[str, Candidate] = {}
     listless = index.align == "grid" and not index.may_overflow
     for name, row in table(problem.op, platform).items():
         if name not in rates or half_empty(row, kernel.shape[3]):
+            continue
+        if platform == "cuda" and stands_alone(row) and rates[name].shape not in (near, ()):
             continue
         for place, like in enumerate(lists_of(index)):
             if reason_against(p, platform, name, x, kernel, like, x_words) is None:

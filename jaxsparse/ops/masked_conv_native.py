@@ -111,14 +111,16 @@ def reason_against(
 def _reason_against_boxes(p: Any, x: Any, index: TileIndex, x_words: Any) -> str | None:
     """Why 8 x 8 blocks of pixels cannot be loaded as boxes, or None."""
     channels = 128 // x.dtype.itemsize
+    narrow = 32 if x.dtype.itemsize == 2 else None  # channels of a pixel of 64 bytes
     if x_words is not None:
         return "boxes: the input is masked"
     if tuple(p.geometry.lhs_dilation) != (1, 1):
         return f"boxes: lhs_dilation={p.geometry.lhs_dilation}: they take 1"
     if any(side % 8 for side in index.tile):
         return f"boxes: tile={index.tile}: its sides must be multiples of 8"
-    if x.shape[3] % channels:
-        return f"boxes: {x.shape[3]} channels: they take multiples of {channels}"
+    if x.shape[3] % channels and x.shape[3] != narrow:
+        few = "" if narrow is None else f"{narrow} and "
+        return f"boxes: {x.shape[3]} channels: they take {few}multiples of {channels}"
     if max(p.geometry.strides) > 8:
         return f"boxes: strides={p.geometry.strides}: they take up to 8"
     if 0 in x.shape[1:3]:

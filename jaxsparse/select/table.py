@@ -84,6 +84,13 @@ class TuningTable(msgspec.Struct, frozen=True):
                     found[rate.variant] = far, rate
         return {variant: rate for variant, (_, rate) in found.items()}
 
+    def nearest_shape(self, op: str, dtype: str, shape: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """The nearest shape in log distance on which some variant of `op` was measured in this
+        dtype; () where none was.
+        """
+        shapes = [r.shape for r in self.rates if r.op == op and r.dtype == dtype]
+        return min(shapes, key=lambda each: _apart(each, shape), default=())
+
     def nearest(self, op: str, dtype: str, features: dict[str, float]) -> Entry | None:
         """The entry of `op` whose features are nearest in log distance, same dtype first; None when
         the op has none.

@@ -32,7 +32,8 @@ def work_of(sample: Sample) -> Work:
     """The shape of a sample's call."""
     itemsize = 4 if sample.dtype == "float32" else 2
     pixels, stride = sample.tiles[0], sample.stride
-    return Work(sample.taps, sample.channels, sample.outputs, itemsize, pixels, stride)
+    shape = sample.taps, sample.channels, sample.outputs
+    return Work(*shape, itemsize, pixels, stride, sample.fills)
 
 
 def fit(samples: Iterable[Sample], processors: int) -> tuple[Rate, ...]:
@@ -75,10 +76,11 @@ def entries(samples: Iterable[Sample], size: int = 4) -> tuple[Entry, ...]:
     that gather, and of dense.
 
     Args:
-        samples: "dense" among them, for each problem.
+        samples: "dense" among them, for each problem; those with a `base` are left out.
         size: the most variants in a ladder.
     """
-    ordered = sorted(samples, key=lambda s: (s.dtype, s.case, s.seed, s.mask))
+    filled = [s for s in samples if s.fills]
+    ordered = sorted(filled, key=lambda s: (s.dtype, s.case, s.seed, s.mask))
     found = []
     for (dtype, _), problem in itertools.groupby(ordered, lambda s: (s.dtype, s.case)):
         masks = [
@@ -157,13 +159,15 @@ def judge(samples: Iterable[Sample], table: TuningTable, cases: Sequence[ConvCas
     """How far the choice that follows from a table is from the best, on every mask of the samples.
 
     Args:
-        samples: of every candidate that calls which choose may hold.
+        samples: of every candidate that calls which choose may hold; those with a `base` are left
+            out.
         table: whose rates decide.
         cases: the problems, by name.
     """
     known = {case.name: case for case in cases}
     found = []
-    ordered = sorted(samples, key=lambda s: (s.case, s.dtype, s.seed, s.mask))
+    filled = [s for s in samples if s.fills]
+    ordered = sorted(filled, key=lambda s: (s.case, s.dtype, s.seed, s.mask))
     for (name, dtype), problem in itertools.groupby(ordered, lambda s: (s.case, s.dtype)):
         candidates = candidates_of(known[name], dtype, table)
         for _, group in itertools.groupby(problem, lambda s: (s.seed, s.mask)):

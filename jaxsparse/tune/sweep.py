@@ -49,6 +49,7 @@ class Sample(msgspec.Struct, frozen=True):
         variant: its name; "dense" is XLA's convolution and the mask.
         list: the list that it visits, or -1 for every tile.
         us: GPU time of a call, its median; the index was built before.
+        fills: the call has no `base`: it writes zeros where the mask is unset.
     """
 
     case: str
@@ -64,6 +65,7 @@ class Sample(msgspec.Struct, frozen=True):
     variant: str
     list: int
     us: float
+    fills: bool = True
 
 
 def params_of(case: ConvCase, dtype: str) -> ConvParams:
@@ -138,15 +140,17 @@ class Sweep:
     Args:
         probe: of the problem.
         several: time what `alone` names, too; dense is timed always, on the first mask.
+        base: time calls with a `base` in their result's buffer, of the candidates only.
     """
 
-    def __init__(self, probe: ConvProbe, *, several: bool = False):
+    def __init__(self, probe: ConvProbe, *, several: bool = False, base: bool = False):
         self.probe = probe
+        self.base = base
         case, dtype = probe.case, probe.dtype
         self._p = params_of(case, dtype)
         self._list = jax.jit(_lists)
         self.groups = grouped(all_candidates(case, dtype))
-        self.alone = [*(alone(case, dtype) if several else ()), DENSE]
+        self.alone = [] if base else [*(alone(case, dtype) if several else ()), DENSE]
         self._chains: list[Any] = []
         self._whole: dict[Candidate | str, float] = {}
 
@@ -154,7 +158,9 @@ class Sweep:
         """Compile every call."""
         lists = self._list(jnp.zeros(self.probe.case.mask_shape, bool))
         self._chains = [
-            self.probe.compile(functools.partial(self._call, group), (lists, jnp.int32(0)))
+            self.probe.compile(
+                functools.partial(self._call, group), (lists, jnp.int32(0)), base=self.base
+            )
             for group in self.groups
         ]
         self._single = []
@@ -163,11 +169,17 @@ class Sweep:
                 self._single.append(self.probe.compile(self._named, lists[0]))
 
     def _call(
-        self, group: tuple[Candidate, ...], i: int, x: jax.Array, kernel: jax.Array, extra: Any
+        self,
+        group: tuple[Candidate, ...],
+        i: int,
+        x: jax.Array,
+        kernel: jax.Array,
+        extra: Any,
+        base: jax.Array | None = None,
     ) -> jax.Array:
         lists, choice = extra
         index = _index(lists, choice, group)
-        return device.forward(self._p, "cuda", group, x, kernel, None, None, index, None)
+        return device.forward(self._p, "cuda", group, x, kernel, None, base, index, None)
 
     def _named(self, i: int, x: jax.Array, kernel: jax.Array, index: TileIndex) -> jax.Array:
         return masked_conv(x, kernel, index, **self.probe.case.options)
@@ -201,7 +213,8 @@ class Sweep:
         return bool(table("masked_conv", "cuda")[candidate.variant].fields["box"])
 
     def _time(self, chain: Any, extra: Any, mask: np.ndarray, repeat: int, name: str) -> float:
-        took, error = self.probe.time(chain, extra, [mask] * self.probe.calls, samples=repeat)
+        masks = [mask] * self.probe.calls
+        took, error = self.probe.time(chain, extra, masks, samples=repeat, everywhere=not self.base)
         if not error <= tolerance(self.probe.dtype, "cuda"):
             raise ValueError(f"{self.probe.case.name}, {name}: wrong by {error:.2g}")
         return float(np.median(took))
@@ -224,4 +237,5 @@ class Sweep:
             variant=variant,
             list=place,
             us=us,
+            fills=not self.base,
         )

@@ -98,6 +98,43 @@ def test_terms_times_rates_are_the_cost():
             assert linear + row_step * even + fill * exact.fill == pytest.approx(at)
 
 
+def test_a_base_leaves_nothing_to_fill():
+    for fills, zeros in ((True, 13.1072 - 100 * 0.000512), (False, 0.0)):
+        work = WORK._replace(fills=fills)
+        assert features(ROWS["narrow"], work, 1, PROCESSORS, 100, 0)[-1] == pytest.approx(zeros)
+    with_base = msgspec.structs.replace(samples("narrow", 0, TRUE[0])[0], fills=False)
+    assert not rates.work_of(with_base).fills
+    assert len(rates.entries([*measured(), with_base])) == 1
+
+
+@pytest.mark.skipif(
+    not any(v.platform == "cuda" for v in js.variants("masked_conv")),
+    reason="no cuda variants in this build",
+)
+def test_variants_of_one_call_were_measured_on_one_shape():
+    """A rate of another shape says nothing beside those of the nearest."""
+
+    def known(shape):
+        return tuple(msgspec.structs.replace(r, variant=n, shape=shape) for n, r in of[shape])
+
+    of = {
+        WORK.shape: (("m128n256", TRUE[0]), ("m128n64k8", TRUE[0])),
+        (9, 64, 64, 1): (("m128n256", TRUE[0]), ("box64m", TRUE[0]), ("m128n64k8", TRUE[0])),
+    }
+    far = msgspec.structs.replace(TRUE[0], variant="m128n128", shape=())
+    table = js.TuningTable(
+        device="x",
+        measured="",
+        entries=(),
+        processors=PROCESSORS,
+        rates=(*known(WORK.shape), *known((9, 64, 64, 1)), far),
+    )
+    found = rates.candidates_of(CASE, "bfloat16", table)
+    assert {c.variant for c in found} <= {"m128n256", "m128n128"}
+    small = rates.candidates_of(case("b1_512x512x64"), "bfloat16", table)
+    assert "box64m" in {c.variant for c in small}
+
+
 def test_a_wave_holds_what_all_processors_hold():
     found = terms(ROWS["narrow"], WORK, 1, PROCESSORS)
     assert found == pytest.approx((36, 132 * 128 / 2, 13.1072, 0.000512))
@@ -151,5 +188,7 @@ def test_the_nearest_shape_serves():
     near = table.rates_of("masked_conv", "bfloat16", (9, 128, 128, 1))
     assert near == {"narrow": wide, "other": every}
     assert table.rates_of("masked_conv", "bfloat16", (1, 64, 128, 1))["narrow"] == small
+    assert table.nearest_shape("masked_conv", "bfloat16", (1, 64, 128, 1)) == (1, 64, 64, 1)
+    assert table.nearest_shape("masked_conv", "float16", (1, 64, 128, 1)) == ()
     assert js.TuningTable.from_json(table.to_json()) == table
     assert all(len(line) < 400 for line in table.to_json().decode().splitlines())
