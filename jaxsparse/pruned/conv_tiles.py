@@ -58,6 +58,11 @@ def seen(problem: Problem) -> tuple[Window, Callable[[Tile], Layout]]:
     return window, layout_of
 
 
+def most_images(window: Window) -> int:
+    """How many images a block can address: its places in them are int32."""
+    return (2**31 - 1) // max(1, window.in_hw[0] * window.in_hw[1] * window.channels)
+
+
 def _spatial(window: Window) -> Iterator[tuple[int, int, int]]:
     """(rows, cols, images) of tiles worth trying."""
     height, width = window.out_hw
@@ -70,8 +75,8 @@ def _spatial(window: Window) -> Iterator[tuple[int, int, int]]:
         for r in {rows, -(-height // -(-height // rows))}:
             yield r, width, 1
         whole = (height + 1) * (width + 1)
-        if whole * 2 <= places and window.batch > 1:
-            yield height, width, min(window.batch, places // whole)
+        if whole * 2 <= places and min(window.batch, most_images(window)) > 1:
+            yield height, width, min(window.batch, places // whole, most_images(window))
     for rows in (1, 2, 4, 7, 8):
         if rows <= height and width <= 1024:
             yield rows, width, 1

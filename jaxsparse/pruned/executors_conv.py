@@ -6,7 +6,7 @@ What it packs is in docs/kernels/pruned_conv_gpu.md.
 from typing import Any
 
 from jaxsparse.pruned.conv_layout import MOST_STRIDE, Layout, Tile
-from jaxsparse.pruned.conv_tiles import best, seen
+from jaxsparse.pruned.conv_tiles import VARIANTS, best, most_images, seen
 from jaxsparse.pruned.conv_windows import pack_windows
 from jaxsparse.pruned.dense import DENSE_CUDA
 from jaxsparse.pruned.executor import Executor, Packed, Problem
@@ -17,7 +17,6 @@ _CANDIDATES = 40
 # Where it beat cuDNN's float32 in every measurement (docs/kernels/pruned_conv_gpu.md): the largest
 # density, and how much dearer than estimated it may be.
 _WON_DENSITY, _MARGIN = 0.13, 1.1
-_MOST_ELEMENTS = 2**31 - 1  # of an image
 
 
 def _against(problem: Problem) -> str | None:
@@ -28,8 +27,8 @@ def _against(problem: Problem) -> str | None:
     if problem.geometry is not None and max(problem.geometry.strides) > MOST_STRIDE:
         return f"it takes strides up to {MOST_STRIDE}, not {problem.geometry.strides}"
     window, _ = seen(problem)
-    if window.in_hw[0] * window.in_hw[1] * window.channels > _MOST_ELEMENTS:
-        return f"an image of it has up to {_MOST_ELEMENTS} elements"
+    if most_images(window) < 1:
+        return "its images have up to 2^31 - 1 elements each"
     if not best(problem):
         return "no tile of the image fits in shared memory"
     return None
@@ -63,7 +62,12 @@ def _layout(problem: Problem, candidate: Any) -> Layout:
     values = tuple(candidate)
     if len(values) != 9 or not all(isinstance(v, int) and v > 0 for v in values):
         raise ValueError(f"candidate={candidate!r}: a tile of the windows executor has nine sizes")
-    layout = seen(problem)[1](Tile(*values))
+    window, layout_of = seen(problem)
+    layout = layout_of(Tile(*values))
+    if (layout.tile.outputs, layout.tile.positions) not in VARIANTS:
+        raise ValueError(f"candidate={candidate!r}: no kernel has its outputs and positions")
+    if layout.tile.images > most_images(window):
+        raise ValueError(f"candidate={candidate!r}: its images have too many elements")
     try:
         layout.check()
     except ValueError as error:

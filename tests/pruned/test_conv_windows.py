@@ -11,6 +11,7 @@ from jaxsparse.pruned.conv_tiles import best
 from jaxsparse.pruned.conv_windows import QUAD, deal_groups, pack_windows
 from jaxsparse.pruned.executor import Problem
 from jaxsparse.pruned.executors import against, ranked
+from jaxsparse.pruned.executors_conv import CONV_EXECUTORS
 from jaxsparse.pruned.executors_decode import built
 from jaxsparse.pruned.pattern import Pattern
 
@@ -213,3 +214,31 @@ def test_an_image_of_any_size_has_a_tile():
     for size in ((1, 1), (1, 5000), (3, 1), (300, 2), (40, 1100)):
         problem = dataclasses.replace(call(5, 8, 1, 0.5), x_shape=(1, *size, 5))
         assert best(problem)
+
+
+@pytest.mark.skipif(not built(), reason="this build has no CUDA kernels")
+def test_nothing_to_multiply_is_refused():
+    (windows,) = CONV_EXECUTORS
+    whole = call(5, 8, 1, 0.5)
+    for change in ({"x_shape": (0, 8, 8, 5)}, {"x_shape": (1, 0, 8, 5)}):
+        why = windows.reason_against(dataclasses.replace(whole, **change))
+        assert why == "there is nothing to multiply"
+    nothing = Pattern(0, 8, np.zeros(9, np.int64), np.zeros(0, np.int64))
+    product = Problem(nothing, "cuda", (4, 0), "float32", "float32", "highest")
+    assert windows.reason_against(product) == "there is nothing to multiply"
+
+
+@pytest.mark.parametrize(
+    ("tile", "words"),
+    [
+        ((3, 4, 1, 1, 1, 1, 64, 1, 4), "no kernel"),
+        ((1, 4, 1, 1, 1, 1, 64, 1), "nine sizes"),
+        ((1, 4, 1, 1, 1, 1, 64, 0, 4), "nine sizes"),
+        ((1, 4, 1, 1, 1, 8, 8, 2, 4), "too many elements"),
+    ],
+)
+def test_tiles_of_a_file_are_checked(tile, words):
+    (windows,) = CONV_EXECUTORS
+    problem = dataclasses.replace(call(5, 8, 1, 0.5), x_shape=(2, 20000, 20000, 5))
+    with pytest.raises(ValueError, match=words):
+        windows.pack(problem, tile)
