@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kSlab = 1024;
 constexpr int64_t kMostShared = 96 << 10;  // two blocks an SM on every architecture built for
-// Values of images in shared memory, beside 20 KB: a block an SM, of sm_80 too.
-constexpr int64_t kMostStaged = 140 << 10;
+// Values of images in shared memory: at most 140 KB, beside 20 KB: a block an SM, of sm_80 too.
+constexpr int64_t kMostStaged = 140 << 10, kBesideStaged = 20 << 10;
 constexpr int64_t kFewBlocks = 132;  // fewer blocks than that are better cut smaller
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -68,6 +68,17 @@ cudaError_t LaunchFew(const BoundedMatmulArgs& args, cudaStream_t stream) {
   return args.record ? Record(args, stream) : cudaSuccess;
 }
 
+// What a block of this device may stage: sm_86 has 99 KB in all.
+cudaError_t FindStaged(int64_t* bytes) {
+  int device = 0, most = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
+  *bytes = std::min(kMostStaged, most - kBesideStaged);
+  return error;
+}
+
 template <typename Index>
 cudaError_t LaunchColumn(const BoundedMatmulArgs& args, cudaStream_t stream) {
   const int64_t slab = SlabOf(args, false), slabs = CeilDiv(args.n_out, slab);
@@ -75,7 +86,9 @@ cudaError_t LaunchColumn(const BoundedMatmulArgs& args, cudaStream_t stream) {
   const int64_t shared = kColumnImages * SegmentWriter::Bytes(slab, CeilDiv(slab, args.segment));
   if (blocks > INT32_MAX || shared > kMostShared) return cudaErrorInvalidConfiguration;
   const int64_t staged = args.n_in * kColumnImages * 4;
-  const bool fits = staged + shared <= kMostStaged;
+  int64_t most = 0;
+  if (const cudaError_t error = FindStaged(&most); error != cudaSuccess) return error;
+  const bool fits = staged + shared <= most;
   if (fits && blocks < kFewBlocks) {
     return args.batch == 1 ? LaunchFew<1, Index>(args, stream)
                            : LaunchFew<kColumnImages, Index>(args, stream);
@@ -99,15 +112,17 @@ cudaError_t Launch(BoundedDataflow dataflow, const BoundedMatmulArgs& args, cuda
 
 template <typename Index>
 cudaError_t Prepare() {
+  int64_t staged = 0;
+  if (const cudaError_t error = FindStaged(&staged); error != cudaSuccess) return error;
   const struct {
     const void* kernel;
     int64_t shared;
   } all[] = {{reinterpret_cast<const void*>(BoundedRow<Index, true>), kMostShared},
              {reinterpret_cast<const void*>(BoundedRow<Index, false>), kMostShared},
-             {reinterpret_cast<const void*>(BoundedColumn<Index, true>), kMostStaged},
+             {reinterpret_cast<const void*>(BoundedColumn<Index, true>), staged},
              {reinterpret_cast<const void*>(BoundedColumn<Index, false>), kMostShared},
-             {reinterpret_cast<const void*>(BoundedFew<1, Index>), kMostStaged},
-             {reinterpret_cast<const void*>(BoundedFew<kColumnImages, Index>), kMostStaged}};
+             {reinterpret_cast<const void*>(BoundedFew<1, Index>), staged},
+             {reinterpret_cast<const void*>(BoundedFew<kColumnImages, Index>), staged}};
   for (const auto& [kernel, shared] : all) {
     const cudaError_t error = cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));

@@ -122,10 +122,16 @@ def conv_known(
 ) -> jax.Array:
     """`conv` at the pixels of cover, bool[B, Ho, Wo], of an input whose recorder is known; its
     values under a set code are not read."""
+    if 0 in (*x.shape, *kernel.shape, *cover.shape):
+        index = index_of_mask(p, x, kernel, cover, fills=base is None)
+        return conv(p, recorder.fill(x), kernel, bias, base, index, None, residual)
     zero = (recorder.codes == ZERO).all(-1)
     full = (recorder.codes == UPPER).all(-1) & ~zero
     near = cover & _seen_from(p, ~(zero | full), kernel.shape[:2])
-    far = _known(p, full, recorder.upper, kernel, bias, base, residual, cover, near)
+    added = residual
+    if residual is not None:  # not read elsewhere
+        added = jnp.where((cover & ~near)[..., None], residual, jnp.zeros_like(residual))
+    far = _known(p, full, recorder.upper, kernel, bias, base, added, cover, near)
     filled = _filled(p, x, zero, full, near, kernel.shape[:2], recorder)
     index = index_of_mask(p, x, kernel, near, fills=False)
     return conv(p, filled, kernel, bias, far, index, None, residual)

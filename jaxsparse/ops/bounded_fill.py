@@ -47,7 +47,8 @@ def _backward(implementation: Implementation, saved: Any, g: jax.Array) -> Any:
     chosen = (entry >= 0)[:, None]
     nothing = jnp.zeros_like(g)
     taken = jnp.where(chosen, g, nothing).astype(jnp.float32)
-    sums = jnp.zeros(table.shape, jnp.float32).at[jnp.maximum(entry, 0)].add(taken)
+    into = jnp.where(entry >= 0, entry, len(table))
+    sums = jnp.zeros(table.shape, jnp.float32).at[into].add(taken, mode="drop")
     left = (jnp.where(chosen, nothing, g),) if based else ()
     return (sums.astype(table.dtype), None, *left)
 

@@ -139,3 +139,51 @@ def test_everything_saturates(implementation):
     assert float(recorder.share(UPPER)) == 1.0
     again = js.masked_conv(first * jnp.nan, kernel, mask, recorder=recorder, **options)
     np.testing.assert_array_equal(again, first)
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu", "relu6"])
+def test_a_residual_is_read_at_active_pixels_only(implementation, rng, activation):
+    """What lies elsewhere may be NaN, also for derivatives."""
+    x, kernel = feature_map(rng, (1, 6, 6, 4)), kernels(rng, (3, 3, 4, 8))
+    mask = jnp.asarray(rng.random((1, 6, 6)) < 0.6)
+    residual = jnp.asarray(rng.standard_normal((1, 6, 6, 8)), jnp.float32)
+    residual = jnp.where(mask[..., None], residual, jnp.nan)
+    options = {"activation": activation, "implementation": implementation, "precision": "highest"}
+
+    def total(kernel, residual, recorder):
+        y = js.masked_conv(x, kernel, mask, residual=residual, recorder=recorder, **options)
+        return (y * y).sum()
+
+    grads = jax.grad(total, (0, 1))
+    got = grads(kernel, residual, js.recorder.probe(x, 4, 6.0))
+    for found, want in zip(got, grads(kernel, residual, None), strict=True):
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "options"),
+    [
+        ((1, 1, 1, 4), (3, 3), {"padding": "VALID"}),
+        ((1, 8, 3, 4), (9, 1), {"padding": "VALID", "strides": (2, 1)}),
+        ((0, 5, 5, 4), (3, 3), {}),
+    ],
+)
+def test_nothing_to_compute(implementation, rng, shape, window, options):
+    x, kernel = feature_map(rng, shape), kernels(rng, (*window, 4, 8))
+    options = {**options, "implementation": implementation}
+    like = jax.eval_shape(
+        lambda x, k: jax.lax.conv_general_dilated(
+            x,
+            k,
+            options.get("strides", (1, 1)),
+            options.get("padding", "SAME"),
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        ),
+        x,
+        kernel,
+    )
+    mask = jnp.ones(like.shape[:3], bool)
+    assert 0 in like.shape
+    out = js.masked_conv(x, kernel, mask, recorder=js.recorder.probe(x, 4, 6.0), **options)
+    assert out.shape == like.shape
