@@ -143,6 +143,29 @@ def test_many_contiguous_rows_a_group(rng, skew, fused, dtype):
     assert_close(got, want, dtype, scale=2.0)
 
 
+@pytest.mark.parametrize("groups", [191, 192, 193, 400])
+@pytest.mark.parametrize("skew", ["past the end", "negative"])
+def test_weights_gradient_of_many_groups(rng, groups, skew):
+    """Up to 192 groups each block sums the sizes up itself, beyond a kernel before does."""
+    rows, depth, outputs = 5 * groups, 64, 128
+    lhs = rng.standard_normal((rows, depth), np.float32)
+    ct = rng.standard_normal((rows, outputs), np.float32)
+    sizes = sizes_of(skew, groups, rows)
+    half = cast({"lhs": lhs, "ct": ct}, "bfloat16")
+    known = rounded({"lhs": lhs, "ct": ct}, "bfloat16")
+    rhs = jnp.zeros((groups, depth, outputs), jnp.bfloat16)
+
+    def loss(rhs):
+        out = js.grouped_matmul(half["lhs"], rhs, jnp.asarray(sizes), implementation="cuda")
+        return jnp.sum(out.astype(jnp.float32) * half["ct"].astype(jnp.float32))
+
+    ends = np.minimum(np.maximum(sizes, 0).cumsum(), rows)
+    starts = np.append(0, ends[:-1])
+    x, g = (np.asarray(known[k], np.float32) for k in ("lhs", "ct"))
+    want = np.stack([x[a:b].T @ g[a:b] for a, b in zip(starts, ends, strict=True)])
+    assert_close(jax.grad(loss)(rhs), want, "bfloat16", scale=2.0)
+
+
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize(("row_tiles", "column_tiles"), [(4, 33), (4, 35), (6, 33), (1, 199)])
 def test_last_round(rng, fused, row_tiles, column_tiles):
