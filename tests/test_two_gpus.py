@@ -20,9 +20,9 @@ pytestmark = pytest.mark.skipif(len(GPUS) < 2, reason="needs two GPUs")
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
 
 
-def equal_on_two(function, split, shared, tolerance=0.0):
-    """`function(*split, *shared)` on one GPU, and with the leading axes of `split` over two: of the
-    values, and of the gradients of their sum for the floating `split`."""
+def assert_equal_on_two(function, split, shared, tolerance=0.0):
+    """`function(*split, *shared)` gives the same on one GPU and with the leading axes of `split`
+    over two; each device holds its part, and nothing is gathered."""
     mesh = jax.make_mesh((2,), ("data",), (jax.sharding.AxisType.Auto,), devices=GPUS[:2])
     specs = (*[P("data")] * len(split), *[P()] * len(shared))
     one = [jax.tree.map(lambda v: jax.device_put(v, GPUS[0]), v) for v in (*split, *shared)]
@@ -51,7 +51,7 @@ def layers_of(rng, widths, **options):
 def test_bounded_network(rng, widths):
     net = js.bounded.network(layers_of(rng, widths))
     x = jnp.asarray(rng.random((2 * 177, widths[0]), np.float32))
-    equal_on_two(lambda x, net: net(x).materialize(), [x], [net], 1e-6)
+    assert_equal_on_two(lambda x, net: net(x).materialize(), [x], [net], 1e-6)
 
 
 @pytest.mark.parametrize("fold", [True, False])
@@ -59,7 +59,7 @@ def test_challenge_network(rng, fold):
     net = js.bounded.network(js.bounded.radixnet(512, 20, fold=fold), fold=fold)
     shape = (2 * 17408, 512)
     x = jnp.asarray((rng.random(shape) < rng.uniform(0, 0.6, (shape[0], 1))).astype(np.float32))
-    equal_on_two(lambda x, net: net(x).materialize(), [x], [net], 1e-3)
+    assert_equal_on_two(lambda x, net: net(x).materialize(), [x], [net], 1e-3)
 
 
 @pytest.mark.parametrize("dataflow", ["row", "slab", "column"])
@@ -71,7 +71,7 @@ def test_bounded_matmul(rng, dataflow):
         acts = js.bounded_matmul(x, first, dataflow=dataflow)
         return js.bounded_matmul(acts, second, dataflow=dataflow).materialize()
 
-    equal_on_two(run, [x], [first, second], 1e-6)
+    assert_equal_on_two(run, [x], [first, second], 1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -88,7 +88,7 @@ def test_masked_conv(rng, dtype, recorded):
         y, recorder = js.masked_conv(x, kernel, mask, record=True, **options)
         return js.masked_conv(y, kernel, mask, recorder=recorder, **options)
 
-    equal_on_two(run, [x, mask], [kernel], TOLERANCE[dtype])
+    assert_equal_on_two(run, [x, mask], [kernel], TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -102,7 +102,7 @@ def test_masked_conv_gradients(rng, dtype):
             lambda x: js.masked_conv(x, kernel, mask, precision="highest").sum(dtype="float32")
         )(x)
 
-    equal_on_two(run, [x, mask], [kernel], TOLERANCE[dtype])
+    assert_equal_on_two(run, [x, mask], [kernel], TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -116,7 +116,7 @@ def test_grouped_matmul(rng, dtype):
         each = [js.grouped_matmul(a, rhs, s) for a, s in zip(lhs, sizes, strict=True)]
         return jnp.stack(each)
 
-    equal_on_two(run, [lhs, sizes], [rhs], TOLERANCE[dtype])
+    assert_equal_on_two(run, [lhs, sizes], [rhs], TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -128,7 +128,7 @@ def test_masked_matmul(rng, dtype):
     def run(a, mask, b):
         return js.masked_matmul(a, b, a_mask=mask, granularity=(32, 32))
 
-    equal_on_two(run, [a, mask], [b], TOLERANCE[dtype])
+    assert_equal_on_two(run, [a, mask], [b], TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("sparsity", [0.8, 0.95])
@@ -137,4 +137,4 @@ def test_pruned_matmul(rng, sparsity):
     pruned = js.inspect(np.where(js.prune.magnitude(weight, sparsity), weight, 0))
     x = jnp.asarray(rng.standard_normal((2 * 48, 256)), jnp.float32)
     run = lambda x, pruned: js.pruned_matmul(x, pruned, precision="highest")  # noqa: E731
-    equal_on_two(run, [x], [pruned], TOLERANCE["float32"])
+    assert_equal_on_two(run, [x], [pruned], TOLERANCE["float32"])

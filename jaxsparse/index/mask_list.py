@@ -11,6 +11,7 @@ import numpy as np
 from jaxsparse.bits.pack import word_count
 from jaxsparse.ffi import dispatch, ffi_call
 from jaxsparse.index.compact import ListSpec, handler_tile, scratch_size
+from jaxsparse.index.fold import fold_lists
 from jaxsparse.reference.bits import pack_mask
 from jaxsparse.reference.tile_index import tile_index as reference_tiles
 
@@ -48,16 +49,7 @@ def _lister(spec: ListSpec) -> Callable[[jax.Array], WordsAndLists]:
             reference=functools.partial(_reference, spec),
         )(mask)
 
-    run = jax.custom_batching.custom_vmap(run_here)
-
-    @run.def_vmap
-    def rule(axis_size: int, in_batched: list[bool], mask: jax.Array):
-        lists = mask.shape[1]
-        out = run(mask.reshape(axis_size * lists, *mask.shape[2:]))
-        out = tuple(x.reshape(axis_size, lists, *x.shape[1:]) for x in out)
-        return out, (True, True, True, True)
-
-    return run
+    return fold_lists(run_here)
 
 
 def _reference(spec: ListSpec, mask: jax.Array) -> WordsAndLists:

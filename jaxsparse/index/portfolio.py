@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int32
 from jaxsparse.bits.pack import implementation_key, word_count
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.index.checks import check_size, check_spatial_mask, check_tile
+from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.mask_list import PORTFOLIO_SCRATCH
 from jaxsparse.index.types import TileIndex, room_for
 from jaxsparse.reference.portfolio_index import portfolio_index as reference_portfolio
@@ -139,20 +140,7 @@ def _lister(spec: PortfolioSpec) -> Callable[..., tuple[jax.Array, ...]]:
             reference=functools.partial(_reference, spec),
         )(mask, costs)
 
-    run = jax.custom_batching.custom_vmap(run_here)
-
-    @run.def_vmap
-    def rule(axis_size: int, in_batched: list[bool], *operands: jax.Array):
-        full = [
-            x if batched else jnp.broadcast_to(x, (axis_size, *x.shape))
-            for x, batched in zip(operands, in_batched, strict=True)
-        ]
-        lists = full[0].shape[1]
-        out = run(*(x.reshape(axis_size * lists, *x.shape[2:]) for x in full))
-        out = tuple(x.reshape(axis_size, lists, *x.shape[1:]) for x in out)
-        return out, (True,) * len(out)
-
-    return run
+    return fold_lists(run_here)
 
 
 def _reference(spec: PortfolioSpec, mask: jax.Array, costs: jax.Array) -> tuple[jax.Array, ...]:

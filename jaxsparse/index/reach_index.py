@@ -14,6 +14,7 @@ from jaxtyping import Array, UInt32
 from jaxsparse.bits.pack import implementation_key, word_count
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.index.checks import check_size
+from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.mask_list import PORTFOLIO_SCRATCH, WordsAndLists
 from jaxsparse.index.types import TileIndex, max_tiles
 from jaxsparse.reference.reach_index import reach_index as reference_reach
@@ -89,20 +90,7 @@ def _lister(spec: _Spec) -> Callable[..., WordsAndLists]:
             reference=functools.partial(_reference, spec),
         )(*operands)
 
-    run = jax.custom_batching.custom_vmap(run_here)
-
-    @run.def_vmap
-    def rule(axis_size: int, in_batched: list[bool], *operands: jax.Array):
-        full = [
-            x if batched else jnp.broadcast_to(x, (axis_size, *x.shape))
-            for x, batched in zip(operands, in_batched, strict=True)
-        ]
-        lists = full[0].shape[1]
-        out = run(*(x.reshape(axis_size * lists, *x.shape[2:]) for x in full))
-        out = tuple(x.reshape(axis_size, lists, *x.shape[1:]) for x in out)
-        return out, (True,) * len(out)
-
-    return run
+    return fold_lists(run_here)
 
 
 def _reference(

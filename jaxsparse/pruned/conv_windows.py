@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxsparse.pruned.conv_layout import Layout
-
-QUAD = 4
+from jaxsparse.pruned.quads import place_in_quads
 
 
 @dataclass(frozen=True)
@@ -87,16 +86,8 @@ def pack_windows(
     group, place = np.divmod(np.repeat(slot_of, sizes), tile.outputs)
     run = (group * layout.chunks + channel // tile.chunk) * tile.outputs + place
     runs = len(flat) * layout.chunks
-    counts = np.bincount(run, minlength=runs)
-    quads = -(-counts // QUAD)
-    first = np.concatenate([[0], np.cumsum(quads)])
-    in_order = np.argsort(run, kind="stable")
-    rank = np.arange(len(run)) - np.concatenate([[0], np.cumsum(counts)])[run[in_order]]
-    at = first[run[in_order]] * QUAD + rank
-    entries = max(1, int(first[-1])) * QUAD  # a warp without entries reads the first quad
-    order = np.full(entries, -1, np.int32)
-    order[at] = in_order
-    offsets = np.zeros(entries, np.uint16)
+    quads, first, in_order, at, order = place_in_quads(run, runs)
+    offsets = np.zeros(len(order), np.uint16)
     window = tile.places + channel % tile.chunk * layout.stride + layout.offsets[ky, kx]
     offsets[at] = window[in_order]
     per_stream = tile.rounds * layout.chunks * tile.outputs

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-QUAD = 4
+from jaxsparse.pruned.quads import place_in_quads
 
 
 @dataclass(frozen=True)
@@ -98,16 +98,8 @@ def pack_rows(
     warp, place = np.divmod(np.repeat(slot_of, sizes), outputs)
     run = (warp * chunks + indices // chunk) * outputs + place
     runs = slabs * warps * chunks * outputs
-    counts = np.bincount(run, minlength=runs)
-    quads = -(-counts // QUAD)
-    first_quad = np.concatenate([[0], np.cumsum(quads)])
-    in_order = np.argsort(run, kind="stable")
-    rank = np.arange(len(run)) - np.concatenate([[0], np.cumsum(counts)])[run[in_order]]
-    at = first_quad[run[in_order]] * QUAD + rank
-    entries = max(1, int(first_quad[-1])) * QUAD  # a warp without entries reads the first quad
-    order = np.full(entries, -1, np.int32)
-    order[at] = in_order
-    offsets = np.full(entries, tile_offset(np.int64(chunk), rows), np.uint16)
+    quads, first_quad, in_order, at, order = place_in_quads(run, runs)
+    offsets = np.full(len(order), tile_offset(np.int64(chunk), rows), np.uint16)
     offsets[at] = tile_offset(indices[in_order].astype(np.int64) % chunk, rows)
     by_chunk = quads.reshape(slabs, warps, chunks, outputs).transpose(0, 2, 1, 3)
     starts = first_quad[: runs : chunks * outputs].astype(np.int32)

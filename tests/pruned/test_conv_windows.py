@@ -8,12 +8,13 @@ import pytest
 from jaxsparse.ops.geometry import Geometry
 from jaxsparse.pruned.conv_layout import LANES, Layout, Tile
 from jaxsparse.pruned.conv_tiles import best
-from jaxsparse.pruned.conv_windows import QUAD, deal_groups, pack_windows
+from jaxsparse.pruned.conv_windows import deal_groups, pack_windows
 from jaxsparse.pruned.executor import Problem
 from jaxsparse.pruned.executors import against, ranked
 from jaxsparse.pruned.executors_conv import CONV_EXECUTORS
 from jaxsparse.pruned.executors_decode import built
 from jaxsparse.pruned.pattern import Pattern
+from jaxsparse.pruned.quads import QUAD
 
 
 def source(at, stride, phase, pad, spread, size):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from jaxsparse.pruned.rows import QUAD, deal, pack_rows, tile_offset
+from jaxsparse.pruned.quads import QUAD
+from jaxsparse.pruned.rows import deal, pack_rows, tile_offset
 
 
 def pattern(rng, n, k, sparsity):
