@@ -17,8 +17,10 @@ if(NOT cuda_wish STREQUAL "OFF")
   # The machine's toolkit first, then NVIDIA's wheels in the build environment (cmake/backend.py asks for them).
   execute_process(
     COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/cmake/find_toolkit.py
-    OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE toolkit)
-  if(toolkit)
+    OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE found)
+  if(found)
+    list(GET found 0 toolkit)
+    list(GET found 1 toolkit_owner)
     set(cuda_built ON)
     set(CMAKE_CUDA_COMPILER ${toolkit}/bin/nvcc)
     set(cuda_word "compiler in ${toolkit}")
@@ -37,22 +39,39 @@ endif()
 
 if(cuda_built)
   set(CMAKE_CUDA_ARCHITECTURES ${JAXSPARSE_CUDA_ARCHITECTURES})
-  set(CMAKE_CUDA_STANDARD 17)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   enable_language(CUDA)
-  file(GLOB cuda_sources CONFIGURE_DEPENDS
-    cuda/*.cc cuda/bits/*.cu cuda/index/*.cu cuda/kernels/*.cu cuda/ffi/*.cc)
-  jaxsparse_variants(cuda masked_conv cuda_units)
-  jaxsparse_variants(cuda masked_conv_dkernel dkernel_units)
-  jaxsparse_variants(cuda pruned_rows pruned_rows_units)
-  jaxsparse_variants(cuda grouped_matmul grouped_units)
-  jaxsparse_variants(cuda masked_matmul masked_matmul_units)
-  nanobind_add_module(_cuda STABLE_ABI NB_STATIC NOMINSIZE ${cuda_sources} ${cuda_units} ${dkernel_units} ${pruned_rows_units} ${grouped_units})
-  target_include_directories(_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/variants/cuda)
+
+  # The kernels are a project of their own (cuda/CMakeLists.txt). With the machine's compiler its folder is kept beside
+  # the wheels' (build/kernels/<compiler>-<architectures>), so that a wheel for another Python compiles none again.
+  string(REPLACE ";" "_" kernels "${CMAKE_CUDA_COMPILER_VERSION}-${JAXSPARSE_CUDA_ARCHITECTURES}")
+  set(kernels ${CMAKE_CURRENT_SOURCE_DIR}/build/kernels/${kernels})
+  if(NOT toolkit_owner STREQUAL "machine")
+    set(kernels ${CMAKE_CURRENT_BINARY_DIR}/kernels)
+  endif()
+  set(variant_ops masked_conv masked_conv_dkernel pruned_rows pruned_windows grouped_matmul masked_matmul)
+  include(ExternalProject)
+  ExternalProject_Add(kernels
+    SOURCE_DIR ${CMAKE_CURRENT_SOURCE_DIR}/cuda
+    BINARY_DIR ${kernels}
+    CMAKE_ARGS -DCMAKE_BUILD_TYPE=${CMAKE_BUILD_TYPE} -DCMAKE_CUDA_COMPILER=${CMAKE_CUDA_COMPILER} -DPython_EXECUTABLE=${Python_EXECUTABLE}
+    CMAKE_CACHE_ARGS -DCMAKE_CUDA_ARCHITECTURES:STRING=${JAXSPARSE_CUDA_ARCHITECTURES} -DJAXSPARSE_VARIANT_OPS:STRING=${variant_ops}
+    INSTALL_COMMAND ""
+    BUILD_ALWAYS ON
+    USES_TERMINAL_BUILD ON
+    BUILD_BYPRODUCTS ${kernels}/libjaxsparse_kernels.a)
+
+  file(GLOB cuda_sources CONFIGURE_DEPENDS cuda/*.cc cuda/ffi/*.cc)
+  foreach(op IN LISTS variant_ops)
+    jaxsparse_variants(cuda ${op} units)  # the handlers' tables and Python's; the units are the kernels'
+  endforeach()
+  nanobind_add_module(_cuda STABLE_ABI NB_STATIC NOMINSIZE ${cuda_sources})
+  add_dependencies(_cuda kernels)
+  target_link_libraries(_cuda PRIVATE ${kernels}/libjaxsparse_kernels.a)
+  set_target_properties(_cuda PROPERTIES LINKER_LANGUAGE CUDA)
+  target_include_directories(_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${JAXSPARSE_VARIANTS_DIR}/cuda)
   target_include_directories(_cuda SYSTEM PRIVATE ${JAXSPARSE_XLA_INCLUDE} ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
-  target_compile_options(_cuda PRIVATE
-    $<$<COMPILE_LANGUAGE:CUDA>:-O3 --expt-relaxed-constexpr -Xcompiler=-fvisibility=hidden>
-    $<$<COMPILE_LANGUAGE:CXX>:-O3 -Wall -Wextra>)
+  target_compile_options(_cuda PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O3 -Wall -Wextra>)
   string(REPLACE ";" "," architectures "${JAXSPARSE_CUDA_ARCHITECTURES}")
   target_compile_definitions(_cuda PRIVATE JAXSPARSE_ARCHITECTURES="${architectures}")
   install(TARGETS _cuda LIBRARY DESTINATION jaxsparse)

@@ -1,5 +1,5 @@
-"""Print the root of a CUDA toolkit: the machine's own, else NVIDIA's wheels in this Python, else
-nothing.
+"""Print the root of a CUDA toolkit and whose it is, as a CMake list: `<root>;machine` of the
+machine's own, else `<root>;wheels` of NVIDIA's in this Python, else nothing.
 """
 
 import importlib.util
@@ -37,4 +37,7 @@ def wheel_toolkit() -> Path | None:
 
 
 if __name__ == "__main__":
-    print(machine_toolkit() or wheel_toolkit() or "")
+    if machine := machine_toolkit():
+        print(machine, "machine", sep=";")
+    elif wheels := wheel_toolkit():
+        print(wheels, "wheels", sep=";")

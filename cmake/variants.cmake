@@ -1,10 +1,13 @@
 # jaxsparse_variants(<platform> <op> <out_var>): run generate_variants.py on <platform>/variants/<op>.toml. The translation units
 # are returned in <out_var>, the launcher table is <op>_table.inc on the include path, the Python table is installed
 # beside jaxsparse/select.
+get_filename_component(JAXSPARSE_ROOT ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
+set(JAXSPARSE_VARIANTS_DIR ${CMAKE_CURRENT_BINARY_DIR}/variants)
+
 function(jaxsparse_variants platform op out_var)
-  set(table ${CMAKE_CURRENT_SOURCE_DIR}/${platform}/variants/${op}.toml)
-  set(script ${CMAKE_CURRENT_SOURCE_DIR}/cmake/generate_variants.py)
-  set(out ${CMAKE_CURRENT_BINARY_DIR}/variants/${platform})
+  set(table ${JAXSPARSE_ROOT}/${platform}/variants/${op}.toml)
+  set(script ${JAXSPARSE_ROOT}/cmake/generate_variants.py)
+  set(out ${JAXSPARSE_VARIANTS_DIR}/${platform})
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${table} ${script})
   execute_process(
     COMMAND ${Python_EXECUTABLE} ${script} ${table} --out-dir ${out}

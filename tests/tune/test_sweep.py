@@ -1,6 +1,7 @@
 """Which candidates a sweep times, and on a GPU that it times them."""
 
 import importlib.util
+import time
 
 import jax
 import numpy as np
@@ -45,7 +46,11 @@ def test_every_candidate_is_timed_and_right():
     problem.compile()
     mask = np.zeros((1, 40, 40), bool)
     mask[0, 3:20, 5:9] = True
+    start = time.perf_counter()
     found = list(problem.samples(mask, "rectangles", 0, repeat=1))
+    elapsed = 1e6 * (time.perf_counter() - start)
     assert {s.variant for s in found} >= {"m128n256", "box64", "m128n64k8", "dense"}
-    assert all(0 < s.us < 1000 for s in found)
+    # Microseconds of the device, however busy it is: what was timed took no longer than the sweep.
+    assert all(s.us > 0 for s in found)
+    assert problem.probe.calls * sum(s.us for s in found) < elapsed
     assert found[0].counts == (68, 6)
