@@ -75,7 +75,7 @@ def build(
         indices,
         weights,
         bias,
-        np.zeros(0, np.int32) if expand is None else expand.astype(np.int32),
+        None if expand is None else expand.astype(np.int32),
         csr.shape[1],
         n_out,
         upper,

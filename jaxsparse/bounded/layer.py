@@ -26,8 +26,8 @@ class Layer:
         weights: float32[entries]. A row is padded by splitting entries in halves, which changes no
             sum.
         bias: float32[distinct].
-        expand: int32[n_out], the distinct row of each output; int32[0] when every output has its
-            own, in order.
+        expand: int32[n_out], the distinct row of each output; None when every output has its own,
+            in order. (No empty array: XLA of jax 0.11 crashes on one that enters a shard_map.)
         n_in, n_out: widths.
         upper: the bound, > 0.
         zero_stays: proven: an all-zero row stays all zero.
@@ -54,7 +54,7 @@ class Layer:
     @property
     def folded(self) -> bool:
         """Whether outputs share rows."""
-        return self.expand.shape[-1] != 0
+        return self.expand is not None
 
     def keeps_upper(self, bound: float) -> bool:
         """Whether a row that is all `bound` is proven to become all `upper`."""
@@ -155,7 +155,7 @@ def stack(layers: Sequence[Layer]) -> Layer:
         np.stack([padded(layer.indices, entries, "constant") for layer in layers]),
         np.stack([padded(layer.weights, entries, "constant") for layer in layers]),
         np.stack([padded(layer.bias, distinct, "constant") for layer in layers]),
-        np.stack([layer.expand_map() if folded else layer.expand for layer in layers]),
+        np.stack([layer.expand_map() for layer in layers]) if folded else None,
         first.n_in,
         first.n_out,
         first.upper,

@@ -63,7 +63,7 @@ class Network:
             its quads of weights begin, rows of a unit (1, or 16 in bundles).
         starts, indices, weights, bias: the layers' arrays, one after the other; uppers:
             float32[depth].
-        expand: int32[n_out], the stored value of each output, or int32[0].
+        expand: int32[n_out], the stored value of each output, or None: in order.
         n_in, n_out, depth, upper: of the whole; first, widest: stored outputs of the first and of
             the widest layer (with bundles the inputs count, too).
         decides: whether some state retires before the last layer.
@@ -154,7 +154,7 @@ def network(
 def assemble(chained: list[Layer], retire: bool = True, name: Implementation = None) -> Network:
     """The Network of layers from `chain`, or of the first few of them."""
     packed = pack(chained, retire)
-    arrays = {k: jnp.asarray(v) for k, v in packed.arrays.items()}
+    arrays = jax.tree.map(jnp.asarray, packed.arrays)
     return Network(**arrays, **packed.facts, implementation=name)
 
 

@@ -135,7 +135,7 @@ def pack(layers: list[Layer], retire: bool) -> Packed:
         "weights": np.concatenate([layer.weights for layer in layers]),
         "bias": np.concatenate([layer.bias for layer in layers]),
         "uppers": np.asarray([layer.upper for layer in layers], np.float32),
-        "expand": np.asarray(last.expand),
+        "expand": last.expand_map() if last.folded else None,
     }
     widest = max(d for _, d, _, _ in shapes)
     facts = {

@@ -109,5 +109,4 @@ def _layer(columns: np.ndarray, neurons: int, fold: bool) -> Layer:
     entries = {k: getattr(layer, k).reshape(-1, 32) for k in ("indices", "weights")}
     whole = {k: v[layer.expand_map()].ravel() for k, v in entries.items()}
     starts = np.arange(0, 32 * neurons + 1, 32, dtype=np.int32)
-    none = np.zeros(0, np.int32)
-    return dataclasses.replace(layer, starts=starts, expand=none, **repeated, **whole)
+    return dataclasses.replace(layer, starts=starts, expand=None, **repeated, **whole)

@@ -52,7 +52,7 @@ def call(p: Any, platform: str, acts: Activations, layer: Layer) -> Activations:
         layer.indices,
         layer.weights,
         layer.bias,
-        layer.expand,
+        _places(layer.expand),
         segment_in=acts.recorder.segment,
         upper_in=float(acts.recorder.upper),
         segment=p.segment,
@@ -87,13 +87,18 @@ def call_network(net: Any, platform: str, x: Any) -> Activations:
         net.weights,
         net.bias,
         net.uppers,
-        net.expand,
+        _places(net.expand),
         first=net.first,
         widest=net.widest,
         decides=int(net.decides),
         bundles=net.bundles,
     )
     return Activations(values, Recorder(codes, max(net.n_out, 1), net.upper))
+
+
+def _places(expand: Any) -> Any:
+    """`expand` as the handlers take it: empty where every output has its own row."""
+    return jnp.zeros(0, np.int32) if expand is None else expand
 
 
 def _call_single(net: Any, x: Any) -> Activations:

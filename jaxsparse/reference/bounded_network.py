@@ -32,7 +32,7 @@ def bounded_network(x: jax.Array, net: Any) -> jax.Array:
     table = jnp.asarray(net.table).astype(jnp.int32)
     state = jnp.pad(x, ((0, 0), (0, width - net.n_in)))
     state, _ = jax.lax.scan(step, state, (table, jnp.asarray(net.uppers)))
-    return state[:, jnp.asarray(net.expand)] if net.expand.shape[0] else state[:, : net.n_out]
+    return state[:, jnp.asarray(net.expand)] if net.expand is not None else state[:, : net.n_out]
 
 
 def _layer(net: Any, rows: int, width: int) -> Any:

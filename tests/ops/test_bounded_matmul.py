@@ -147,12 +147,12 @@ def test_shard_map_over_images(implementation, rng):
     auto = (jax.sharding.AxisType.Auto,)
     mesh = jax.make_mesh((4,), ("data",), auto, devices=jax.devices()[:4])
 
-    def f(x):
+    def f(x, layer):
         return js.bounded_matmul(x, layer, implementation=implementation).materialize()
 
-    run = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("data"), out_specs=P("data")))
-    np.testing.assert_array_equal(run(x), f(x))
-    assert "all-gather" not in run.lower(x).compile().as_text()
+    run = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=(P("data"), P()), out_specs=P("data")))
+    np.testing.assert_array_equal(run(x, layer), f(x, layer))
+    assert "all-gather" not in run.lower(x, layer).compile().as_text()
 
 
 def test_errors(rng):
