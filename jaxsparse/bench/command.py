@@ -53,7 +53,9 @@ def bench(
     tile: Annotated[str | None, typer.Option(help="The index's tile, as 4x4.")] = None,
     index_every: Annotated[
         int,
-        typer.Option(help="Calls that share an index built inside the timing; 0: built before."),
+        typer.Option(
+            min=0, help="Calls that share an index built inside the timing; 0: built before."
+        ),
     ] = 2,
     calls: Annotated[int, typer.Option(min=1, help="Calls in a chain.")] = 10,
     samples: Annotated[int | None, typer.Option(min=1, help="Timed rounds.")] = None,

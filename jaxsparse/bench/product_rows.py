@@ -11,7 +11,8 @@ from jaxsparse.bench.report import BaseReport
 
 LEGEND = (
     "Microseconds a call: wall time, ± half the distance of its quartiles, on a GPU device time. "
-    "How many times faster than the first side (device time where it was measured). Memory: "
+    "How many times faster than the side without a factor (device time where it was measured). "
+    "Memory: "
     "temporaries of one compiled call, XLA's own analysis."
 )
 HEADS = ("side", "wall us", "device us", "faster", "temporary MB")

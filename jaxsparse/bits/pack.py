@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, UInt32
 
-from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi import Implementation, check_sharding, dispatch, ffi_call
 from jaxsparse.ffi.platform import wishes
 from jaxsparse.reference import bits as reference
 
@@ -88,6 +88,7 @@ def _array(name: str, value: Any, dtype: np.dtype) -> jax.Array:
         raise TypeError(f"{name} has dtype {value.dtype}; it takes {dtype}")
     if not value.shape:
         raise ValueError(f"{name} is a scalar; it needs at least one axis")
+    check_sharding(value)
     return jnp.asarray(value)
 
 

@@ -104,6 +104,8 @@ class Layer:
         return np.asarray(self.bias)[self.expand_map()]
 
     def __repr__(self) -> str:
+        if not hasattr(self.bias, "shape"):  # a pytree of something else than arrays
+            return f"Layer({self.n_in} -> {self.n_out})"
         proofs = [name for name, held in self.proofs().items() if held]
         return (
             f"Layer({self.n_in} -> {self.n_out}, {self.distinct} distinct, "

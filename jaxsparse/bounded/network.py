@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
@@ -96,8 +97,11 @@ class Network:
         `.materialize()` to read the values.
 
         Raises:
-            TypeError, ValueError: for another dtype or width than the first layer's.
+            TypeError, ValueError: for another dtype or width than the first layer's; for networks
+                stacked in one.
         """
+        if len(self.table.shape) != 2:
+            raise ValueError("the network is a stack of networks: take one entry of its arrays")
         x = acts.materialize() if isinstance(acts, Activations) else acts
         x = check_values(x)
         if x.shape[1] != self.n_in:
@@ -119,8 +123,18 @@ class Network:
         return (
             f"Network({self.n_in} -> {self.n_out}, {self.depth} layers, "
             f"at most {self.widest} distinct values, {entries} entries"
-            f"{' in bundles' if self.bundles else ''}, retires from layer {self.retires()})"
+            f"{' in bundles' if self.bundles else ''}{self._retirement()})"
         )
+
+    def _retirement(self) -> str:
+        """For `repr`: nothing where the table is traced, stacked or no array."""
+        known = isinstance(self.table, (np.ndarray, jax.Array)) and self.table.ndim == 2
+        return f", retires from layer {self.retires()}" if known and not is_traced(self) else ""
+
+
+def is_traced(tree: Any) -> bool:
+    """Whether some array of `tree` is being traced."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
 def network(

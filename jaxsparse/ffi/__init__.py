@@ -2,6 +2,7 @@
 implementations.
 """
 
+from jaxsparse.ffi.call import check_sharding as check_sharding
 from jaxsparse.ffi.call import ffi_call as ffi_call
 from jaxsparse.ffi.call import lift as lift
 from jaxsparse.ffi.platform import Implementation as Implementation

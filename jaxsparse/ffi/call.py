@@ -27,8 +27,13 @@ def lift(*operands: Any) -> tuple[Any, ...]:
 
     Call it before a `custom_vjp`, so that the sum over replicas of a cotangent is JAX's own.
     Operands may be pytrees.
+
+    Raises:
+        ValueError: for an operand that is sharded over explicit axes outside of `shard_map`.
     """
     leaves, tree = jax.tree.flatten(operands)
+    for leaf in leaves:
+        check_sharding(leaf)
     manual = [_varying(leaf) for leaf in leaves]
     axes = frozenset().union(*manual)
     if axes:
@@ -38,6 +43,21 @@ def lift(*operands: Any) -> tuple[Any, ...]:
         ]
         return jax.tree.unflatten(tree, lifted)
     return operands
+
+
+def check_sharding(leaf: Any) -> None:
+    """A custom call knows nothing of explicit axes: it has to run inside of `shard_map`.
+
+    Raises:
+        ValueError: naming the axes.
+    """
+    sharding = getattr(jax.typeof(leaf), "sharding", None)
+    axes = [part for part in getattr(sharding, "spec", ()) if part is not None]
+    if axes:
+        raise ValueError(
+            f"an array {jax.typeof(leaf).str_short()} is sharded over explicit mesh axes {axes}: "
+            "call the op inside jax.shard_map over them"
+        )
 
 
 def _varying(leaf: Any) -> frozenset[str]:

@@ -46,7 +46,7 @@ def wishes(implementation: Implementation) -> tuple[str, ...]:
 
     Raises:
         TypeError: for no name and no sequence of names.
-        ValueError: for a name that does not exist.
+        ValueError: for a name that does not exist, or no name.
     """
     if implementation is None:
         return ()
@@ -57,6 +57,8 @@ def wishes(implementation: Implementation) -> tuple[str, ...]:
             f"implementation={implementation!r}; it takes None, one of {', '.join(NAMES)}, "
             "or a sequence of them"
         ) from None
+    if not names:
+        raise ValueError(f"implementation={implementation!r} names none of {', '.join(NAMES)}")
     for name in names:
         if name not in NAMES:
             raise ValueError(

@@ -1,11 +1,12 @@
 """`tile_index`: from a mask to the list of its active tiles."""
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool
 
 from jaxsparse.bits import pack_mask
 from jaxsparse.bits.pack import implementation_key
-from jaxsparse.ffi import Implementation
+from jaxsparse.ffi import Implementation, check_sharding
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.index.checks import (
     check_align,
@@ -32,8 +33,7 @@ def tile_index(
     """List the tiles of a mask that hold an active pixel.
 
     The mask is data: its shape, `tile` and `capacity` are static, one compile serves every mask. An
-        index costs a few
-    microseconds; build it once for all the ops that share a mask.
+    index costs a few microseconds; build it once for all the ops that share a mask.
 
     Args:
         spatial_mask: bool[B, H, W], of an op's output.
@@ -72,10 +72,13 @@ def build_index(
     """As `tile_index`, for an op that lists a mask itself: no call of its own for `js.explain`."""
     shape = check_spatial_mask(spatial_mask)
     check_align(align)
+    if not isinstance(ordered, (bool, np.bool_)):
+        raise TypeError(f"ordered must be a bool, not {type(ordered).__name__}")
     tile = default_tile() if tile is None else check_tile(tile)
     check_size(shape, tile, align)
     room = room_for(shape, tile, align, capacity)
     mask = jnp.asarray(spatial_mask)
+    check_sharding(mask)
     if align == "grid":
         key = implementation_key(implementation)
         spec = ListSpec(shape[2], tile, room, bool(ordered), align, key)

@@ -32,7 +32,7 @@ class MoE(linen.Module):
         param_dtype: of the parameters.
         precision: of the experts' products, as in jax.lax; the router is always float32.
         router_init, kernel_init: initialisers of the router and of the experts.
-        implementation: None (best available), "cpu", "reference", or a sequence of them.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Raises:
         ValueError: when it is called with a number or a name that does not exist, naming the

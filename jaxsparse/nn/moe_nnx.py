@@ -35,7 +35,7 @@ class MoE(nnx.Module):
         precision: of the experts' products, as in jax.lax; the router is always float32.
         router_init: initialiser of the router.
         kernel_init: initialiser of the experts.
-        implementation: None (best available), "cpu", "reference", or a sequence of them.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
 
     Raises:

@@ -55,10 +55,15 @@ def check_float(name: str, value: Any) -> None:
 
 def check_match(name: str, groups: int, channels: int, per_group: int, outputs: int) -> None:
     """The channels of input and kernel agree with the number of groups."""
+    if channels % groups:
+        raise ValueError(
+            f"kernel has {per_group} input channels; x has {channels}, "
+            f"which {name}={groups} does not divide"
+        )
     if per_group * groups != channels:
         raise ValueError(
             f"kernel has {per_group} input channels; x has {channels} and {name}={groups}, "
-            f"so it needs {channels / groups:g}"
+            f"so it needs {channels // groups}"
         )
     if outputs % groups:
         raise ValueError(f"kernel has {outputs} outputs, no multiple of {name}={groups}")

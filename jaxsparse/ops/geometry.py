@@ -124,6 +124,11 @@ def resolve_padding(
         vertical, horizontal = map(_twice, padding)
     except (TypeError, ValueError):
         raise TypeError(
-            f"padding takes a string, an int, or two (low, high) pairs, not {padding!r}"
+            f"padding takes a string, an int, or two (each an int or a pair (low, high)), "
+            f"not {padding!r}"
         ) from None
+    if any(
+        n + low + high < 0 for n, (low, high) in zip(in_hw, (vertical, horizontal), strict=True)
+    ):
+        raise ValueError(f"padding={padding!r} takes more from x than its {tuple(in_hw)} pixels")
     return vertical, horizontal

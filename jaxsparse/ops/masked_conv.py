@@ -68,7 +68,8 @@ def masked_conv(
         active: which output pixels to compute: bool[B, Ho, Wo], or a `TileIndex` of it, built once
             for many ops.
         strides: one or two positive ints.
-        padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)).
+        padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)), of which
+            either may be one int.
         dilation: of the kernel, one or two positive ints.
         groups: C and O must be multiples of it; depthwise is groups=C.
         bias: [O], added in float32.
@@ -82,9 +83,10 @@ def masked_conv(
         preferred_element_type: the result's dtype: x's dtype (default) or float32.
         record: with activation="relu6", return the result's exact recorder, too: codes of all
             channels of a pixel (True), or of so many at a time.
-        recorder: of x, as the layer before returned it. Pixels whose channels are all zero or all
-            at the bound are not read (they may hold NaN), and outputs that see no other pixel are
-            not multiplied. What a code stands for is a constant to derivatives.
+        recorder: of x, as the layer before returned it. Outputs that see only pixels whose channels
+            are all zero or all at the bound are not multiplied, and such pixels are not read (they
+            may hold NaN), unless the recorder says that they are `stored`. What a code stands for
+            is a constant to derivatives.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:

@@ -41,7 +41,8 @@ def pruned_conv(
         x: float32, bfloat16 or float16 [B, H, W, C], or [B, C, H, W] with layout="NCHW".
         pruned: from `js.inspect(kernel, kind="conv")`, kernel of shape [kh, kw, C/groups, O].
         strides: one or two positive ints.
-        padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)).
+        padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)), of which
+            either may be one int.
         dilation: of the kernel, one or two positive ints.
         bias: [O], added in float32.
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), applied before rounding.

@@ -81,8 +81,10 @@ def prepare(
 ) -> tuple[PrunedParams, jax.Array]:
     """The checks of `pruned_matmul`: the call's parameters, and x as a matrix."""
     check_plan(pruned, "matmul")
-    if not hasattr(x, "shape") or len(x.shape) < 1:
+    if not hasattr(x, "shape"):
         raise TypeError(f"x must be an array [*batch, k], not {type(x).__name__}")
+    if len(x.shape) < 1:
+        raise ValueError("x has shape (); it needs [*batch, k]")
     x = jnp.asarray(x)
     if x.shape[-1] != pruned.pattern.n_in:
         raise ValueError(

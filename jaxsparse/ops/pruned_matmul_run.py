@@ -117,7 +117,7 @@ def choose(p: PrunedParams, platform: str, x: Any) -> tuple[select.Choice, dict[
     measured = [t for t in p.tuned if _same(t, problem)]
     constant = p.frozen is not None
     reasons = against(problem, constant)
-    demanded = settings().variant
+    demanded = settings().demanded(p.op)
     if demanded in reasons and platform == home_platform():
         raise ValueError(
             f"{p.op}: js.config(variant={demanded!r}) cannot run this on {platform}: "

@@ -10,8 +10,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from jax.core import Tracer
 
-from jaxsparse.ops.checks import FLOATS
+from jaxsparse.ops.checks import FLOATS, check_positive
 from jaxsparse.pruned.buckets import imbalance
 from jaxsparse.pruned.pattern import MAX_ENTRIES, Pattern
 from jaxsparse.pruned.weight import Plan, PrunedWeight
@@ -59,8 +60,9 @@ def inspect(
             raise ValueError(f"groups={groups} is for kind='conv'")
         return _build(weight.T, kept.T, None, 1, kind)
     outputs, window = weight.shape[3], (weight.shape[0], weight.shape[1])
-    if not isinstance(groups, int) or groups < 1 or outputs % groups:
-        raise ValueError(f"groups={groups!r} does not divide {outputs} outputs")
+    groups = check_positive("groups", groups)
+    if outputs % groups:
+        raise ValueError(f"groups={groups} does not divide {outputs} outputs")
     by_output = (3, 2, 0, 1)
     columns = math.prod(weight.shape[:3])
     rows = weight.transpose(by_output).reshape(outputs, columns)
@@ -73,9 +75,12 @@ def _array(w: Any, rank: int) -> np.ndarray:
             f"w must be an array with {rank} axes, not {type(w).__name__} "
             f"of shape {getattr(w, 'shape', None)}"
         )
+    if isinstance(w, Tracer):
+        raise TypeError("w is traced: inspection is done once, outside of jit, on concrete weights")
     weight = np.asarray(w)
     if weight.dtype == np.float64:
-        weight = weight.astype(np.float32)
+        with np.errstate(over="ignore"):  # what float32 cannot hold is refused below as Inf
+            weight = weight.astype(np.float32)
     if weight.dtype not in FLOATS:
         raise TypeError(f"w has dtype {weight.dtype}; it takes float32, bfloat16 or float16")
     if not np.isfinite(weight if weight.dtype.kind == "f" else weight.astype(np.float32)).all():

@@ -1,15 +1,20 @@
 """`js.prune`: which weights to keep."""
 
+import numbers
 from typing import Any
 
 import numpy as np
+from jax.core import Tracer
+
+from jaxsparse.bits.integers import static_int
+from jaxsparse.ops.checks import FLOATS
 
 
 def magnitude(w: Any, sparsity: float, granularity: tuple[int, int] = (1, 1)) -> np.ndarray:
     """Keep the blocks with the largest sum of magnitudes.
 
     Args:
-        w: [..., n]: a matrix, or an HWIO kernel, read as [inputs, n]. Finite.
+        w: [..., n]: a matrix, or an HWIO kernel, read as [inputs, n]; concrete, without NaN.
         sparsity: share of the blocks to prune, 0 to 1; rounded to whole blocks. Of equal blocks the
             first ones are pruned.
         granularity: inputs x outputs of a block.
@@ -18,15 +23,26 @@ def magnitude(w: Any, sparsity: float, granularity: tuple[int, int] = (1, 1)) ->
         bool of w's shape: what is kept.
 
     Raises:
+        TypeError: when an argument is no array, number or pair of ints.
         ValueError: for a sparsity outside of [0, 1], a block smaller than 1, or NaN.
     """
+    if isinstance(w, Tracer):
+        raise TypeError("w is traced: which weights to keep is decided outside of jit")
     weight = np.asarray(w)
+    if weight.dtype.kind not in "fiub" and weight.dtype not in FLOATS:
+        raise TypeError(f"w has dtype {weight.dtype}; it takes real numbers")
     weight = weight.astype(np.float32) if weight.dtype.kind != "f" else weight
+    if isinstance(sparsity, (bool, np.bool_)) or not isinstance(sparsity, numbers.Real):
+        raise TypeError(f"sparsity={sparsity!r}; it takes a number from 0 to 1")
+    try:
+        rows, columns = (static_int(n) for n in granularity)
+    except (TypeError, ValueError):
+        raise TypeError(f"granularity={granularity!r}; it takes two ints of 1 or more") from None
     if weight.ndim < 2:
         raise ValueError(f"w has shape {weight.shape}; it needs two axes or more")
     if not 0 <= sparsity <= 1:
         raise ValueError(f"sparsity={sparsity!r}; it takes a number from 0 to 1")
-    if len(granularity) != 2 or min(granularity) < 1:
+    if min(rows, columns) < 1:
         raise ValueError(f"granularity={granularity!r}; it takes two ints of 1 or more")
     if np.isnan(weight).any():
         raise ValueError("w holds NaN")
@@ -34,7 +50,6 @@ def magnitude(w: Any, sparsity: float, granularity: tuple[int, int] = (1, 1)) ->
         return np.zeros(weight.shape, bool)
     flat = np.abs(weight.reshape(-1, weight.shape[-1]).astype(np.float64))
     inputs, outputs = flat.shape
-    rows, columns = granularity
     score = np.add.reduceat(flat, np.arange(0, inputs, rows), axis=0)
     score = np.add.reduceat(score, np.arange(0, outputs, columns), axis=1)
     pruned = round(sparsity * score.size)

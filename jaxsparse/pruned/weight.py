@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxsparse.ops.checks import FLOATS
 from jaxsparse.ops.geometry import Geometry
 from jaxsparse.pruned.pattern import Pattern
 
@@ -93,11 +94,15 @@ class PrunedWeight:
         return 1.0 - self.pattern.density
 
     def with_values(self, values: Any) -> "PrunedWeight":
-        """The same plan with other values [kept].
+        """The same plan with other values [kept], float32, bfloat16 or float16.
 
         Raises:
+            TypeError: for another dtype.
             ValueError: when there is not one value for every kept weight.
         """
+        if getattr(values, "dtype", None) not in FLOATS:
+            found = getattr(values, "dtype", type(values).__name__)
+            raise TypeError(f"values is {found}; it takes float32, bfloat16 or float16")
         if tuple(values.shape) != (self.pattern.entries,):
             raise ValueError(
                 f"values has shape {tuple(values.shape)}; "
@@ -159,7 +164,7 @@ class PrunedWeight:
 
     def __repr__(self) -> str:
         return (
-            f"PrunedWeight({self.kind}, {list(self.shape)}, {self.values.dtype}, "
+            f"PrunedWeight({self.kind}, {list(self.shape)}, {getattr(self.values, 'dtype', '?')}, "
             f"{self.pattern.entries} kept, {100 * self.sparsity:.1f} % pruned)"
         )
 

@@ -21,10 +21,15 @@ class Settings:
 
     selection: str | None = None
     variant: str | None = None
+    variant_of: str | None = None
     deterministic: bool = False
     tuning: TuningTable | None = None
     checked: bool = False
     explain: int | None = None
+
+    def demanded(self, op: str) -> str | None:
+        """The variant that `op` must take, if any."""
+        return self.variant if self.variant_of in (None, op) else None
 
 
 _context = jax.make_user_context(Settings())
@@ -58,7 +63,8 @@ def config(
             `lax.switch` on the index's count, the dense operation among the branches. None, the
             default, is "device" on a GPU where an op offers it and the table's rates say that it
             pays, else "static".
-        variant: one variant or its name (`js.variants(op)`); every op inside takes it and no other.
+        variant: a name (`js.variants(op)`), which every op inside takes and no other; or a Variant,
+            which the calls of its own op take.
         deterministic: bitwise equal results from run to run (ordered indices, ordered sums).
         tuning: a table to choose from instead of the shipped one.
 
@@ -73,6 +79,7 @@ def config(
         raise ValueError(f"selection={selection!r} is none of {', '.join(SELECTIONS)}")
     if tuning is not None and not isinstance(tuning, TuningTable):
         raise TypeError(f"tuning must be a TuningTable, not {type(tuning).__name__}")
+    variant_of = variant.op if isinstance(variant, Variant) else None
     variant = variant.name if isinstance(variant, Variant) else variant
     if variant is not None and not isinstance(variant, str):
         raise TypeError(f"variant must be a name or a Variant, not {type(variant).__name__}")
@@ -85,7 +92,10 @@ def config(
         "deterministic": deterministic,
         "tuning": tuning,
     }
-    with override(**{k: v for k, v in given.items() if v is not None}) as now:
+    changes = {k: v for k, v in given.items() if v is not None}
+    if variant is not None:
+        changes["variant_of"] = variant_of
+    with override(**changes) as now:
         yield now
 
 

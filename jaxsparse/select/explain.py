@@ -57,6 +57,8 @@ class Call:
     def _counted(self, count: int, *, dense: bool) -> str:
         if not self.n_tiles:
             return f"no {self.unit}" if self.unit != "blocks" else "no mask: everything"
+        if count > self.n_tiles:  # tiles of components, which are placed anywhere
+            return f"{count} {self.unit}; the grid has {self.n_tiles}"
         share = 100 * count / self.n_tiles
         skipped = "nothing" if dense else max(self.n_tiles - count, 0)
         return f"{count} of {self.n_tiles} {self.unit} ({share:.1f} %), skipped {skipped}"

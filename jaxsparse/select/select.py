@@ -120,13 +120,14 @@ def choose(problem: Problem, names: Collection[str], device: OnDevice | None = N
     """
     now = settings()
     # One trace serves every platform: a variant is demanded of this machine's, not of the others.
-    if now.variant is not None and (now.variant in names or problem.platform == home_platform()):
-        if now.variant not in names:
+    asked = now.demanded(problem.op)
+    if asked is not None and (asked in names or problem.platform == home_platform()):
+        if asked not in names:
             raise ValueError(
-                f"{problem.op}: js.config(variant={now.variant!r}) does not take this problem on "
+                f"{problem.op}: js.config(variant={asked!r}) does not take this problem on "
                 f"{problem.platform}; these do: {', '.join(names)}"
             )
-        return Choice("static", (Rung(1.0, now.variant),), "js.config(variant=)")
+        return Choice("static", (Rung(1.0, asked),), "js.config(variant=)")
     entry = entry_for(problem)
     first = next(iter(names))
     if now.selection == "switch":

@@ -5,6 +5,16 @@ import json
 from importlib import resources
 from typing import Any, NamedTuple
 
+#: What has variants on some platform.
+OPS = (
+    "masked_conv",
+    "masked_conv_dkernel",
+    "masked_matmul",
+    "grouped_matmul",
+    "pruned_matmul",
+    "pruned_conv",
+)
+
 
 class Variant(NamedTuple):
     """One way to run an op: its name, platform, the number that its handler knows it by (-1 where
@@ -38,9 +48,9 @@ def also_runs(op: str, platform: str, *names: str) -> None:
 
 
 def variants(op: str) -> list[Variant]:
-    """The variants of `op`, on every platform that this build has kernels for: each is a name that
+    """The variants of `op`, on every platform that this build has kernels for: each is one that
     `js.config(variant=)` takes, except those of "masked_conv_dkernel" (the gradient of a
-    convolution's kernel), which a rule chooses.
+    convolution's kernel), which a rule chooses and which are CUDA's only.
 
     Args:
         op: "masked_conv", "masked_conv_dkernel", "masked_matmul", "grouped_matmul",
@@ -52,19 +62,11 @@ def variants(op: str) -> list[Variant]:
     rows = [v for platform in ("cpu", "cuda") for v in table(op, platform).values()]
     built = {p for p in ("cpu", "cuda") if (_folder() / p).is_dir()}
     beside = [Variant(op, p, name, -1, {}) for p, name in _BESIDE.get(op, ()) if p in built]
-    if not rows and op not in _BESIDE:
-        raise ValueError(f"op={op!r} is none of {', '.join(sorted({*_BESIDE, *_with_tables()}))}")
+    if op not in OPS:
+        raise ValueError(f"op={op!r} is none of {', '.join(sorted(OPS))}")
     return rows + beside
 
 
 def _folder() -> Any:
     """Where the build puts its tables, a folder a platform."""
     return resources.files("jaxsparse") / "select" / "variants"
-
-
-def _with_tables() -> set[str]:
-    """The ops that this build has a table for on some platform."""
-    folder = _folder()
-    platforms = [p for p in folder.iterdir() if p.is_dir()] if folder.is_dir() else []
-    files = [f.name for p in platforms for f in p.iterdir()]
-    return {f.removesuffix("_variants.json") for f in files if f.endswith("_variants.json")}

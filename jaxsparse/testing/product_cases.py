@@ -167,6 +167,8 @@ def find(table: Mapping[str, Named], names: Iterable[str]) -> list[Named]:
     for name in names:
         taken = [one for one in table.values() if name == one.name or name in one.tags]
         if not taken:
-            raise ValueError(f"case={name!r} is none of {', '.join(table)}, nor a tag ({tags})")
+            raise ValueError(
+                f"case={name!r} is none of {', '.join(table)}, nor a tag: {', '.join(tags)}"
+            )
         found |= {one.name: one for one in taken}
     return list(found.values())

@@ -196,3 +196,19 @@ def test_empty_batch_and_widths(implementation):
         js.bounded.network([])
     with pytest.raises(TypeError, match=r"layer 0 must be a js\.bounded\.Layer"):
         js.bounded.network([np.eye(4)])
+
+
+def test_a_stack_of_networks_is_named_and_repr_never_raises():
+    eye = js.bounded.inspect(np.eye(4), 0.0, 1.0)
+    net = js.bounded.network([eye, eye])
+    assert "retires from layer" in repr(net)
+    both = jax.tree.map(lambda *a: jnp.stack(a), net, net)
+    shapes = jax.tree.map(lambda a: a.shape, (net, eye))
+    said = [repr(both), repr(jax.eval_shape(lambda n: n, net)), repr(shapes)]
+    jax.jit(lambda n: said.append(repr(n)))(net)
+    jax.vmap(lambda n: said.append(repr(n)))(both)
+    assert all("4 -> 4" in text for text in said)
+    with pytest.raises(ValueError, match="stack of networks"):
+        both(jnp.zeros((2, 4)))
+    one = jax.tree.map(lambda a: a[1], both)
+    np.testing.assert_array_equal(one(jnp.ones((2, 4))).materialize(), jnp.ones((2, 4)))

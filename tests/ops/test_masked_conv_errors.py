@@ -163,3 +163,11 @@ def test_donated_and_transposed_operands(implementation, rng):
         )  # XLA may take another TF32 convolution under jit
     else:
         np.testing.assert_array_equal(f(base + 0), want)
+
+
+def test_padding_and_groups_are_named():
+    with pytest.raises(ValueError, match=r"padding=.* takes more from x"):
+        call(padding=((-20, 0), (0, 0)))
+    with pytest.raises(ValueError, match="which groups=3 does not divide"):
+        call(groups=3)
+    np.testing.assert_array_equal(call(padding=(1, (1, 1))), call(padding=1))

@@ -173,3 +173,26 @@ def test_real_patterns(rng):
         x = rng.standard_normal((49, shape[1])).astype(np.float32)
         got = js.pruned_matmul(x, pruned)
         np.testing.assert_allclose(got, x @ csr.T.toarray(), atol=2e-3)
+
+
+def test_arguments_of_magnitude_are_named():
+    w = np.ones((4, 4), np.float32)
+    for given, kind, text in (
+        ((np.array(["a"]), 0.5), TypeError, "w has dtype"),
+        ((w, "a"), TypeError, "sparsity='a'"),
+        ((w, True), TypeError, "sparsity=True"),
+        ((w, 1.5), ValueError, "sparsity=1.5"),
+        ((w, 0.5, 4), TypeError, "granularity=4"),
+        ((w, 0.5, (1.5, 1)), TypeError, "granularity="),
+        ((w, 0.5, (0, 1)), ValueError, "granularity="),
+    ):
+        with pytest.raises(kind, match=text):
+            js.prune.magnitude(*given)
+    for call in (js.inspect, lambda w: js.prune.magnitude(w, 0.5)):
+        with pytest.raises(TypeError, match="w is traced"):
+            jax.jit(call)(jnp.ones((4, 4)))
+    plan = js.inspect(w)
+    with pytest.raises(TypeError, match="values is int32"):
+        plan.with_values(jnp.ones(16, jnp.int32))
+    with pytest.raises(ValueError, match=r"x has shape \(\)"):
+        js.pruned_matmul(jnp.float32(1), plan)

@@ -98,3 +98,21 @@ def test_config_takes_a_variant_and_refuses_other_types():
             pass
     with pytest.raises(ValueError, match="selection"), js.config(selection=["static"]):
         pass
+
+
+def test_a_variant_is_its_own_ops_only():
+    x, kernel, mask = jnp.ones((1, 4, 5, 8)), jnp.ones((3, 3, 8, 8)), jnp.ones((1, 4, 5), bool)
+    other = js.variants("grouped_matmul")[-1]
+    free = js.explain(js.masked_conv, x, kernel, mask).calls[0].choice
+    with js.config(variant=other):
+        assert js.explain(js.masked_conv, x, kernel, mask).calls[0].choice == free
+        with js.config(variant="dense", selection="static"):
+            assert js.explain(js.masked_conv, x, kernel, mask).calls[0].variant(20) == "dense"
+
+
+def test_tiles_of_components_are_no_share_of_the_grid():
+    mask = jnp.zeros((1, 8, 8), bool).at[:, ::2, ::2].set(True)
+    said = str(js.explain(lambda m: js.tile_index(m, (4, 4), align="component").count, mask))
+    assert "ran" in said
+    assert "16 tiles; the grid has 4" in said
+    assert "%" not in said

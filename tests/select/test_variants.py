@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jaxsparse as js
+from jaxsparse.select.variants import OPS
 
 PLATFORM = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
 
@@ -43,3 +44,8 @@ def test_listed_executors_can_be_asked_for(rng):
 def test_an_op_without_variants_is_named():
     with pytest.raises(ValueError, match="op='nothing' is none of grouped_matmul, masked_conv"):
         js.variants("nothing")
+
+
+def test_every_op_is_known_in_every_build():
+    for op in OPS:
+        assert all(v.op == op for v in js.variants(op))

@@ -1,0 +1,46 @@
+"""Arrays that are sharded over explicit mesh axes: refused with a sentence, taken in shard_map."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxsparse as js
+
+pytestmark = pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
+
+
+@pytest.fixture
+def put():
+    axes = (jax.sharding.AxisType.Explicit,)
+    mesh = jax.make_mesh((4,), ("b",), axes, devices=jax.devices()[:4])
+    with jax.set_mesh(mesh):
+        yield lambda value: jax.device_put(value, NamedSharding(mesh, P("b")))
+
+
+def test_refused_outside_of_shard_map(put, rng):
+    x, k = rng.random((8, 6, 6, 4), np.float32), jnp.ones((3, 3, 4, 4))
+    mask, rows = put(rng.random((8, 6, 6)) < 0.5), put(rng.random((8, 64), np.float32))
+    plan = js.inspect(np.eye(64, dtype=np.float32))
+    for call in (
+        lambda: js.tile_index(mask),
+        lambda: js.pack_mask(mask),
+        lambda: js.masked_conv(put(x), k, mask),
+        lambda: jax.jit(js.masked_conv)(put(x), k, mask),
+        lambda: js.pruned_matmul(rows, plan),
+        lambda: js.grouped_matmul(rows, jnp.ones((2, 64, 3)), jnp.array([3, 5])),
+        lambda: js.masked_dense(rows, jnp.ones((64, 3)), jnp.ones(8, bool)),
+    ):
+        with pytest.raises(ValueError, match=r"inside jax[.]shard_map"):
+            call()
+
+
+def test_taken_inside(put, rng):
+    x = rng.random((8, 6, 6, 4), np.float32)
+    mask = rng.random((8, 6, 6)) < 0.5
+    k = jnp.asarray(rng.random((3, 3, 4, 4), np.float32))
+    specs = (P("b"), P(), P("b"))
+    run = jax.jit(jax.shard_map(js.masked_conv, in_specs=specs, out_specs=P("b")))
+    np.testing.assert_allclose(run(put(x), k, put(mask)), js.masked_conv(x, k, mask), atol=1e-5)
