@@ -18,14 +18,14 @@ from typing import Any
 import jax
 import msgspec
 import numpy as np
-from conv_sweep import EDIT, TOKENS
+from conv_sweep import KNOWN
 
 from jaxsparse.index.chosen import no_index
 from jaxsparse.ops.masked_conv_run import on_device
 from jaxsparse.select.config import config
 from jaxsparse.select.select import Problem
 from jaxsparse.select.table import DENSE, Entry, TuningTable, shipped
-from jaxsparse.testing.cases import ConvCase, cases
+from jaxsparse.testing.cases import ConvCase
 from jaxsparse.tune.costs import Costs
 from jaxsparse.tune.rates import Regret, entries, fit, judge
 from jaxsparse.tune.sweep import TILES, Sample, params_of
@@ -76,7 +76,7 @@ def with_ladders(table: TuningTable) -> TuningTable:
     gather, and XLA's dense among them, each where it costs least.
     """
     known: dict[tuple[float, ...], ConvCase] = {
-        (math.prod(c.mask_shape), *_shape(c)): c for c in (*cases("gpu"), *TOKENS, *EDIT)
+        (math.prod(c.mask_shape), *_shape(c)): c for c in KNOWN
     }
     found = []
     for entry in table.entries:
@@ -117,7 +117,7 @@ def held_out(samples: Sequence[Sample], table: TuningTable) -> list[Regret]:
     masks = sorted({(s.case, s.dtype, s.seed) for s in samples})
     first = set(masks[::2])
     halves = [[s for s in samples if ((s.case, s.dtype, s.seed) in first) == one] for one in (0, 1)]
-    known = [*cases("gpu"), *TOKENS, *EDIT]
+    known = KNOWN
     pairs = (halves, halves[::-1])
     return [r for seen, new in pairs for r in judge(new, with_rates(table, seen), known)]
 
@@ -158,7 +158,7 @@ def main() -> int:
                 f"  {r.ratio:.3f} {r.case} {r.mask} {r.density:.3f}: {r.chosen} {r.us:.1f}, "
                 f"best {r.best} {r.best_us:.1f}"
             )
-        known = [*cases("gpu"), *TOKENS, *EDIT]
+        known = KNOWN
         for name, each in (("before", table), ("fitted to all", with_rates(table, part))):
             print(_line(f"{dtype}, {name}", judge(part, each, known)))
     if given.write:

@@ -33,6 +33,9 @@ EDIT = (
     ConvCase("edit_256x256_64", 1, 256, 256, 64, 64),
     ConvCase("edit_256x256_64_16", 1, 256, 256, 64, 16),
 )
+#: The last convolution of a bottleneck: wide results of few channels.
+WIDEN = (ConvCase("b64_56x56x64_1x1_256", 64, 56, 56, 64, 256, kernel=(1, 1)),)
+KNOWN = (*cases("gpu"), *TOKENS, *EDIT, *WIDEN)
 FEW_PIXELS = 20000
 KINDS = ("blobs", "edges", "rectangles", "random", "fine_blobs")
 
@@ -88,8 +91,7 @@ def main() -> int:
     parser.add_argument("--base", action="store_true", help="calls with a base, not with zeros")
     parser.add_argument("--out", type=Path, required=True, help="JSON, a sample a line")
     given = parser.parse_args()
-    known = [*cases("gpu"), *TOKENS, *EDIT]
-    chosen = [c for c in known if not given.case or c.name in given.case]
+    chosen = [c for c in KNOWN if not given.case or c.name in given.case]
     dtypes = given.dtype or ["bfloat16", "float32"]
     found = 0
     with given.out.open("wb") as file:

@@ -43,8 +43,13 @@ if(cuda_built)
   enable_language(CUDA)
 
   # The kernels are a project of their own (cuda/CMakeLists.txt). With the machine's compiler its folder is kept beside
-  # the wheels' (build/kernels/<compiler>-<architectures>), so that a wheel for another Python compiles none again.
+  # the wheels' (build/kernels/<compiler>-<architectures>), so that a wheel for another Python compiles none again. Two
+  # builds at once in one checkout would meet there: one after the other.
   string(REPLACE ";" "_" kernels "${CMAKE_CUDA_COMPILER_VERSION}-${JAXSPARSE_CUDA_ARCHITECTURES}")
+  if(NOT "${CMAKE_BUILD_TYPE}, ${CMAKE_GENERATOR}" STREQUAL "Release, Ninja")
+    string(MAKE_C_IDENTIFIER "${CMAKE_BUILD_TYPE}_${CMAKE_GENERATOR}" other)
+    string(APPEND kernels "-${other}")
+  endif()
   set(kernels ${CMAKE_CURRENT_SOURCE_DIR}/build/kernels/${kernels})
   if(NOT toolkit_owner STREQUAL "machine")
     set(kernels ${CMAKE_CURRENT_BINARY_DIR}/kernels)
@@ -67,7 +72,8 @@ if(cuda_built)
   endforeach()
   nanobind_add_module(_cuda STABLE_ABI NB_STATIC NOMINSIZE ${cuda_sources})
   add_dependencies(_cuda kernels)
-  target_link_libraries(_cuda PRIVATE ${kernels}/libjaxsparse_kernels.a)
+  # No source here is CUDA, so CMake adds no runtime by itself.
+  target_link_libraries(_cuda PRIVATE ${kernels}/libjaxsparse_kernels.a cudadevrt cudart_static rt pthread dl)
   set_target_properties(_cuda PROPERTIES LINKER_LANGUAGE CUDA)
   target_include_directories(_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${JAXSPARSE_VARIANTS_DIR}/cuda)
   target_include_directories(_cuda SYSTEM PRIVATE ${JAXSPARSE_XLA_INCLUDE} ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})

@@ -2,6 +2,7 @@
 // they were built against.
 #include <nanobind/nanobind.h>
 
+#include "cpu/kernels/pruned_runs_bind.h"
 #include "cpu/workspace.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -82,5 +83,6 @@ NB_MODULE(_cpu, m) {
   m.def("registrations", &Registrations, "FFI targets and their handlers");
   m.def("instruction_set", &InstructionSet, "the instruction set chosen at run time");
   jaxsparse::BindWorkspace(m);
+  jaxsparse::BindRunsPack(m);
   m.attr("ffi_api_version") = nb::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR);
 }

@@ -18,10 +18,14 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePortfolioIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskIndexCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseReachIndexCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseAffectedIndexCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseAffectedIndexCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDeviceCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDeviceCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvStackCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvStackCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRouteCuda);
@@ -36,6 +40,7 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedMatmulCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedMatmulCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRecordSegmentsCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseFillRowsCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseKnownWindowsCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedMatmulCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedMatmulCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBoundedNetworkCuda);
@@ -69,9 +74,13 @@ nb::dict Registrations() {
   targets["jaxsparse_portfolio_index"] =
       Staged(JaxsparseMaskIndexCudaInit, JaxsparsePortfolioIndexCuda);
   targets["jaxsparse_reach_index"] = Staged(JaxsparseMaskIndexCudaInit, JaxsparseReachIndexCuda);
+  targets["jaxsparse_affected_index"] =
+      Staged(JaxsparseAffectedIndexCudaInit, JaxsparseAffectedIndexCuda);
   targets["jaxsparse_masked_conv"] = Staged(JaxsparseMaskedConvCudaInit, JaxsparseMaskedConvCuda);
   targets["jaxsparse_masked_conv_device"] =
       Staged(JaxsparseMaskedConvDeviceCudaInit, JaxsparseMaskedConvDeviceCuda);
+  targets["jaxsparse_masked_conv_stack"] =
+      Staged(JaxsparseMaskedConvStackCudaInit, JaxsparseMaskedConvStackCuda);
   targets["jaxsparse_masked_conv_dkernel"] =
       Staged(JaxsparseMaskedConvDkernelCudaInit, JaxsparseMaskedConvDkernelCuda);
   targets["jaxsparse_route"] = Staged(JaxsparseRouteCudaInit, JaxsparseRouteCuda);
@@ -86,6 +95,7 @@ nb::dict Registrations() {
       Staged(JaxsparseMaskedMatmulCudaInit, JaxsparseMaskedMatmulCuda);
   targets["jaxsparse_record_segments"] = Capsule(JaxsparseRecordSegmentsCuda);
   targets["jaxsparse_fill_rows"] = Capsule(JaxsparseFillRowsCuda);
+  targets["jaxsparse_known_windows"] = Capsule(JaxsparseKnownWindowsCuda);
   targets["jaxsparse_bounded_matmul"] =
       Staged(JaxsparseBoundedMatmulCudaInit, JaxsparseBoundedMatmulCuda);
   targets["jaxsparse_bounded_network"] =

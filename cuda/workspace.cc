@@ -42,6 +42,7 @@ void BindWorkspace(nanobind::module_& m) {
                                               variants.data(), static_cast<int>(variants.size()));
         });
   m.def("masked_matmul_workspace", &MaskedMatmulWorkspace);
+  m.def("sampled_matmul_workspace", &SampledMatmulWorkspace);
   m.def("masked_conv_dkernel_workspace",
         [](const Sizes& geometry, int64_t capacity, int tile_h, int tile_w, int variant) {
           TileList list = {};

@@ -1,6 +1,6 @@
 """A residual network of fifteen 3x3 convolutions on a photograph, in three forms."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -75,6 +75,11 @@ def network(
     for i, layer in enumerate(LAYERS[1:], 1):
         x = conv(i, x, skip if layer.closes else None)
         skip = x if layer.closes or layer.stride > 1 else skip
+    return add_detail(photo, x)
+
+
+def add_detail(photo: jax.Array, x: jax.Array) -> jax.Array:
+    """The photo and what the head says of it: four pixels of three colours each."""
     detail = x[..., :12]
     b, h, w, _ = detail.shape
     detail = detail.reshape(b, h, w, 2, 2, 3).transpose(0, 1, 3, 2, 4, 5)
@@ -141,14 +146,20 @@ def reached(edited: jax.Array) -> list[jax.Array]:
     return masks
 
 
+def stages() -> list[list[tuple[int, int]]]:
+    """(window, stride) of the layers of each stage: those that share an index."""
+    numbers = sorted({layer.stage for layer in LAYERS})
+    return [[(3, layer.stride) for layer in LAYERS if layer.stage == n] for n in numbers]
+
+
 def shared_masks(edited: jax.Array) -> list[jax.Array]:
     """The mask that each stage shares: its last layer's in `reached`, which holds those before it.
 
     Windows of 3x3, one after the other, are one large window.
     """
     masks = []
-    for stage in sorted({layer.stage for layer in LAYERS}):
-        strides = [layer.stride for layer in LAYERS if layer.stage == stage]
+    for layers in stages():
+        strides = [stride for _, stride in layers]
         if strides[0] > 1:  # a stage begins with what leads to its resolution
             edited = affected(edited, 3, strides.pop(0), "SAME", 1)
         edited = affected(edited, 1 + 2 * len(strides), 1, "SAME", 1)
@@ -156,9 +167,9 @@ def shared_masks(edited: jax.Array) -> list[jax.Array]:
     return masks
 
 
-def list_tiles(mask: jax.Array) -> js.TileIndex:
-    """The index that the layers of a stage share."""
-    return js.tile_index(mask, TILE)
+def shared_indices(edited: jax.Array) -> tuple[js.TileIndex, ...]:
+    """The indices of `shared_masks`, in one call."""
+    return js.affected_index(edited, stages(), TILE)
 
 
 def first_pass(params: Params, photo: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
@@ -170,6 +181,46 @@ def first_pass(params: Params, photo: jax.Array) -> tuple[jax.Array, list[jax.Ar
         return cache[-1]
 
     return network(photo, conv), cache
+
+
+def runs() -> list[tuple[int, int]]:
+    """(first, last + 1) of the layers that follow each other on one index with as many channels: a
+    stack of blocks and what follows them, or a layer alone.
+    """
+    found: list[tuple[int, int]] = []
+    for i, layer in enumerate(LAYERS):
+        first = LAYERS[found[-1][0]] if found else layer
+        if i and first.stride == 1 and first[1:3] == layer[1:3] and layer.stride == 1:
+            found[-1] = (found[-1][0], i + 1)
+        else:
+            found.append((i, i + 1))
+    return found
+
+
+def sparse_pass(
+    params: Params, photo: jax.Array, indices: Sequence[js.TileIndex], cache: list[jax.Array]
+) -> tuple[jax.Array, list[jax.Array]]:
+    """The network where the indices' masks hold, a stack of blocks at a time; elsewhere `cache`,
+    whose buffers it takes.
+    """
+    x, updated = photo, []
+    for first, stop in runs():
+        layers, index = LAYERS[first:stop], indices[LAYERS[first].stage]
+        kernels, biases = zip(*params[first:stop], strict=True)
+        if len(layers) == 1:
+            updated.append(sparse_conv(layers[0], *params[first], x, index, cache[first]))
+        else:  # a layer that closes a block adds the input of the layer before
+            updated += js.masked_conv_stack(
+                x,
+                kernels,
+                index,
+                cache[first:stop],
+                biases=biases,
+                activations=[layer.activation for layer in layers],
+                residuals=[i - 2 if layer.closes else None for i, layer in enumerate(layers)],
+            )
+        x = updated[-1]
+    return add_detail(photo, x), updated
 
 
 def edit_pass(
@@ -193,14 +244,14 @@ def edit_pass(
         (image, cache) of the edited photo.
     """
     _, cache = state
+    if form == "sparse":
+        return sparse_pass(params, photo, shared_indices(edited), cache)
     masks = shared_masks(edited)
-    active = [list_tiles(mask) for mask in masks] if form == "sparse" else masks
-    layer_form = sparse_conv if form == "sparse" else multiplied_conv
     updated: list[jax.Array] = []
 
     def conv(i: int, x: jax.Array, skip: jax.Array | None) -> jax.Array:
         layer = LAYERS[i]
-        updated.append(layer_form(layer, *params[i], x, active[layer.stage], cache[i], skip))
+        updated.append(multiplied_conv(layer, *params[i], x, masks[layer.stage], cache[i], skip))
         return updated[-1]
 
     return network(photo, conv), updated

@@ -30,11 +30,11 @@ from common import (
 )
 from edit_network import (
     LAYERS,
+    TILE,
     Layer,
     dense_conv,
     edit_pass,
     first_pass,
-    list_tiles,
     make_params,
     multiplied_conv,
     reached,
@@ -42,6 +42,8 @@ from edit_network import (
     sparse_conv,
 )
 from sklearn.datasets import load_sample_images
+
+import jaxsparse as js
 
 TOLERANCE = 1e-4
 LEGEND = (
@@ -89,7 +91,7 @@ def time_layer(layer: Layer, params: Any, mask: jax.Array, repeats: int) -> dict
     x = jnp.ones((1, *size, layer.channels), jnp.float32)
     base = jnp.zeros((*mask.shape, layer.outputs), jnp.float32)
     skip = base + 1 if layer.closes else None
-    index = jax.jit(list_tiles)(mask)
+    index = jax.jit(js.tile_index, static_argnums=1)(mask, TILE)
 
     def masked(form: Any) -> Any:
         def function(base: jax.Array, kernel: Any, bias: Any, x: Any, active: Any) -> jax.Array:
@@ -141,7 +143,7 @@ def to_unit(image: np.ndarray) -> np.ndarray:
 
 def draw(photo: np.ndarray, edit: np.ndarray, result: np.ndarray, shared: list[jax.Array]) -> Any:
     """Photo, edit, result; what is computed at each resolution; the tiles at the mask's border."""
-    index = list_tiles(shared[-1])
+    index = js.tile_index(shared[-1], TILE)
     figure, axes = grid_figure(2, 3, 13, 6.4)
     full, half = (np.asarray(mask[0]) for mask in shared)
     shown = to_unit(result)

@@ -8,6 +8,7 @@ weights, with the same masks. MNIST where JAXSPARSE_DATA is set, scikit-learn's 
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from sparse_mlp import Digits, load
 from sparse_training_model import (
     Block,
     Layer,
+    Way,
     forward,
     hidden_masks,
     initial,
@@ -53,12 +55,19 @@ def schedule(step: int, steps: int) -> float:
     return FINAL * (1 - (1 - min(step / (0.7 * steps), 1.0)) ** 3)
 
 
+def density_at(sparsity: float) -> float:
+    """The share of blocks that a schedule keeps, up to the next quarter: what a step is compiled
+    for.
+    """
+    return math.ceil(4 * (1 - sparsity)) / 4
+
+
 @functools.cache
-def jitted(block: Block, form: str) -> tuple[Any, Any, Any]:
+def jitted(way: Way) -> tuple[Any, Any, Any]:
     """(step, masks of a state, logits of parameters, masks and images), jitted."""
-    step = jax.jit(functools.partial(train_step, block=block, form=form), donate_argnums=0)
-    masks = jax.jit(functools.partial(hidden_masks, block=block))
-    return step, masks, jax.jit(functools.partial(forward, block=block, form=form))
+    step = jax.jit(functools.partial(train_step, way=way), donate_argnums=0)
+    masks = jax.jit(functools.partial(hidden_masks, block=way.block))
+    return step, masks, jax.jit(functools.partial(forward, way=way))
 
 
 def start(widths: tuple[int, ...]) -> tuple[list[Layer], list[Layer]]:
@@ -71,7 +80,7 @@ def train(
     digits: Digits, widths: tuple[int, ...], block: Block, form: str, steps: int, every: int
 ) -> tuple[float, float, list[float]]:
     """(test accuracy, share of hidden blocks kept, sparsity at each step)."""
-    step, masks_of, logits = jitted(block, form)
+    _, masks_of, logits = jitted(Way(block, form))
     state, rng = start(widths), np.random.default_rng(1)
     masks: list[jax.Array] = []
     found = []
@@ -84,6 +93,7 @@ def train(
             pick = rng.integers(0, len(digits.train_x), BATCH)
             rate = jnp.float32(RATE * min(1.0, 2 * (1 - i / steps)))
             x, y = digits.train_x[pick], digits.train_y[pick].astype(np.int32)
+            step = jitted(Way(block, form, density_at(found[-1])))[0]
             state = step(state, masks, jnp.asarray(x), jnp.asarray(y), rate)
             bar.advance(task)
     scores = logits(state[0], masks, jnp.asarray(digits.test_x))
@@ -99,7 +109,8 @@ def step_times(
     x = jnp.asarray(rng.random((batch, params[0].w.shape[1]), np.float32))
     y = jnp.asarray(rng.integers(0, len(params[-1].b), batch), jnp.int32)
     share = jnp.float32(sparsity)
-    masks_of = jitted(block, "sparse")[1]
+    ways = {form: jitted(Way(block, form, 1 - sparsity)) for form in FORMS}
+    masks_of = ways["sparse"][1]
     masks = masks_of(params, share)
 
     def state() -> tuple[Any, Any]:
@@ -109,7 +120,7 @@ def step_times(
         return lambda: [call() for _ in range(STEPS_IN_A_ROW)][-1]
 
     calls = {
-        form: in_a_row(carried(jitted(block, form)[0], state(), masks, x, y, jnp.float32(1e-3)))
+        form: in_a_row(carried(ways[form][0], state(), masks, x, y, jnp.float32(1e-3)))
         for form in FORMS
     }
     calls["mask"] = in_a_row(lambda: masks_of(params, share))

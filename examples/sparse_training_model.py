@@ -19,6 +19,16 @@ MOMENTUM = 0.9
 Block = tuple[int, int]
 
 
+class Way(NamedTuple):
+    """How hidden layers multiply: blocks of this size, in one of the two forms (see above), about
+    this share of them kept; None: nobody knows.
+    """
+
+    block: Block
+    form: str
+    density: float | None = None
+
+
 class Layer(NamedTuple):
     """Weight f32[outputs, inputs] and bias f32[outputs]."""
 
@@ -67,30 +77,29 @@ def hidden_masks(params: list[Layer], sparsity: jax.Array, block: Block) -> list
     return [magnitude_mask(layer.w, sparsity, block) for layer in params[1:-1]]
 
 
-def product(w: jax.Array, mask: jax.Array, h: jax.Array, block: Block, form: str) -> jax.Array:
-    """The kept blocks of w[outputs, inputs] times h[inputs, batch]; see the module for `form`."""
-    if form == "sparse":
-        return js.masked_matmul(w, h, a_mask=mask, granularity=block)
+def product(w: jax.Array, mask: jax.Array, h: jax.Array, way: Way) -> jax.Array:
+    """The kept blocks of w[outputs, inputs] times h[inputs, batch]."""
+    block = way.block
+    if way.form == "sparse":
+        return js.masked_matmul(w, h, a_mask=mask, granularity=block, density=way.density)
     keep = jnp.repeat(jnp.repeat(mask, block[0], 0), block[1], 1)[: w.shape[0], : w.shape[1]]
     return jnp.where(keep, w, jnp.zeros_like(w)) @ h
 
 
-def forward(
-    params: list[Layer], masks: list[jax.Array], x: jax.Array, block: Block, form: str
-) -> jax.Array:
+def forward(params: list[Layer], masks: list[jax.Array], x: jax.Array, way: Way) -> jax.Array:
     """Images f32[batch, pixels] -> logits f32[batch, classes]."""
     first, *hidden, last = params
     h = jax.nn.relu(first.w @ x.T + first.b[:, None])
     for layer, mask in zip(hidden, masks, strict=True):
-        h = jax.nn.relu(product(layer.w, mask, h, block, form) + layer.b[:, None])
+        h = jax.nn.relu(product(layer.w, mask, h, way) + layer.b[:, None])
     return (last.w @ h + last.b[:, None]).T
 
 
 def loss_of(
-    params: list[Layer], masks: list[jax.Array], x: jax.Array, y: jax.Array, block: Block, form: str
+    params: list[Layer], masks: list[jax.Array], x: jax.Array, y: jax.Array, way: Way
 ) -> jax.Array:
     """Mean cross-entropy with labels int32[batch]."""
-    scores = jax.nn.log_softmax(forward(params, masks, x, block, form))
+    scores = jax.nn.log_softmax(forward(params, masks, x, way))
     return -jnp.take_along_axis(scores, y[:, None], 1).mean()
 
 
@@ -101,11 +110,10 @@ def train_step(
     y: jax.Array,
     rate: jax.Array,
     *,
-    block: Block,
-    form: str,
+    way: Way,
 ) -> tuple[Any, Any]:
     """One step of gradient descent with momentum; the state is (parameters, velocities)."""
     params, velocity = state
-    gradient = jax.grad(loss_of)(params, masks, x, y, block, form)
+    gradient = jax.grad(loss_of)(params, masks, x, y, way)
     velocity = jax.tree.map(lambda v, g: MOMENTUM * v + g, velocity, gradient)
     return jax.tree.map(lambda p, v: p - rate * v, params, velocity), velocity

@@ -12,6 +12,7 @@ from jaxsparse.bits import pack_mask as pack_mask
 from jaxsparse.bits import unpack_mask as unpack_mask
 from jaxsparse.ffi import DISABLE_JAX_EXPORT_CHECKS as DISABLE_JAX_EXPORT_CHECKS
 from jaxsparse.index import TileIndex as TileIndex
+from jaxsparse.index import affected_index as affected_index
 from jaxsparse.index import tile_index as tile_index
 from jaxsparse.mask import lengths_mask as lengths_mask
 from jaxsparse.mask import plot as plot
@@ -20,6 +21,7 @@ from jaxsparse.ops import Routing as Routing
 from jaxsparse.ops import bounded_matmul as bounded_matmul
 from jaxsparse.ops import grouped_matmul as grouped_matmul
 from jaxsparse.ops import masked_conv as masked_conv
+from jaxsparse.ops import masked_conv_stack as masked_conv_stack
 from jaxsparse.ops import masked_dense as masked_dense
 from jaxsparse.ops import masked_matmul as masked_matmul
 from jaxsparse.ops import pruned_conv as pruned_conv
@@ -45,6 +47,7 @@ __all__ = [
     "TileIndex",
     "TuningTable",
     "__version__",
+    "affected_index",
     "bounded",
     "bounded_matmul",
     "checked",
@@ -54,6 +57,7 @@ __all__ = [
     "inspect",
     "lengths_mask",
     "masked_conv",
+    "masked_conv_stack",
     "masked_dense",
     "masked_matmul",
     "nn",

@@ -25,12 +25,13 @@ ffi::Error BoundedMatmul(cudaStream_t stream, ffi::BufferR2<ffi::F32> values,
   const int64_t distinct = static_cast<int64_t>(bias.element_count());
   const int64_t entries = static_cast<int64_t>(weights.element_count());
   const int64_t expanded = static_cast<int64_t>(expand.element_count());
-  const bool column = dataflow == static_cast<int64_t>(BoundedDataflow::kColumn);
+  const bool column = dataflow >= static_cast<int64_t>(BoundedDataflow::kColumn);
   if (!BoundedIndexType(indices) || static_cast<int64_t>(indices.element_count()) != entries ||
       static_cast<int64_t>(starts.element_count()) != distinct + 1 || cs[0] != vs[0] ||
       os[0] != vs[0] || rs[0] != vs[0] || segment_in < 1 || segment < 1 ||
-      cs[1] != (vs[1] + segment_in - 1) / segment_in || rs[1] != (os[1] + segment - 1) / segment ||
-      (expanded == 0 ? os[1] != distinct : expanded != os[1]) || dataflow < 0 || dataflow > 2 ||
+      (cs[1] != 0 && cs[1] != (vs[1] + segment_in - 1) / segment_in) ||
+      rs[1] != (os[1] + segment - 1) / segment ||
+      (expanded == 0 ? os[1] != distinct : expanded != os[1]) || dataflow < 0 || dataflow > 3 ||
       (column && static_cast<int64_t>(scratch->element_count()) < 4 * (vs[0] + 2))) {
     return ffi::Error::InvalidArgument("bounded_matmul: operands, results and attributes disagree");
   }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cuda/ffi/common.h"
+#include "cuda/kernels/masked_matmul_sampled.h"
 
 namespace jaxsparse {
 
@@ -24,7 +25,7 @@ namespace jaxsparse {
 namespace {
 
 constexpr char kOp[] = "jaxsparse_masked_matmul";
-constexpr int64_t kDirect = 0, kMostVariant = 4;  // 1 + StripChoice
+constexpr int64_t kDirect = 0, kSampled = 5, kTurned = 6;  // from 1 to 4: 1 + StripChoice
 
 int64_t Blocks(int64_t size, int64_t block) { return (size + block - 1) / block; }
 
@@ -36,17 +37,21 @@ bool Decode(const ffi::AnyBuffer& words, int64_t lists, int64_t rows, int64_t co
   *bits = {nullptr, 1, 0, 0, row_size, col_size};
   if (words.element_count() == 0) return true;
   const auto dims = words.dimensions();
-  if (words.element_type() != ffi::DataType::U32 || dims.size() != 3 ||
+  const bool bools = words.element_type() == ffi::DataType::PRED;
+  const int64_t blocks = Blocks(columns, col_size), row_words = Blocks(blocks, 32);
+  if ((!bools && words.element_type() != ffi::DataType::U32) || dims.size() != 3 ||
       (dims[0] != 1 && dims[0] != lists) || dims[1] != Blocks(rows, row_size) ||
-      dims[2] != Blocks(Blocks(columns, col_size), 32)) {
+      dims[2] != (bools ? blocks : row_words)) {
     return false;
   }
   *bits = {static_cast<const uint32_t*>(words.untyped_data()),
            dims[0],
            dims[1],
-           dims[2],
+           row_words,
            row_size,
-           col_size};
+           col_size,
+           bools,
+           blocks};
   return true;
 }
 
@@ -63,33 +68,54 @@ std::string ReadArgs(const MaskedMatmulAttrs& attrs, const ffi::AnyBuffer& a,
     return "the result must have the dtype of a or f32";
   }
   const auto as = a.dimensions(), bs = b.dimensions(), os = out.dimensions();
-  if (as.size() != 3 || bs.size() != 3 || os.size() != 3 || as[1] != os[1] || bs[1] != as[2] ||
-      bs[2] != os[2] || (as[0] != 1 && as[0] != os[0]) || (bs[0] != 1 && bs[0] != os[0])) {
+  // Which axis of each operand is K.
+  const int a_depth = attrs.variant == kTurned ? 1 : 2, b_depth = attrs.variant == kSampled ? 2 : 1;
+  if (as.size() != 3 || bs.size() != 3 || os.size() != 3 || as[3 - a_depth] != os[1] ||
+      bs[b_depth] != as[a_depth] || bs[3 - b_depth] != os[2] || (as[0] != 1 && as[0] != os[0]) ||
+      (bs[0] != 1 && bs[0] != os[0])) {
     return "a, b and the result must be [L or 1, m, k], [L or 1, k, n] and [L, m, n]";
   }
   *args = {};
   args->lists = os[0];
   args->rows = os[1];
-  args->depth = as[2];
+  args->depth = as[a_depth];
   args->columns = os[2];
   args->a_lists = as[0];
   args->b_lists = bs[0];
   const MaskedMatmulAttrs& t = attrs;
-  if (!Decode(a_words, os[0], os[1], as[2], t.a_rows, t.a_cols, &args->a_bits) ||
-      !Decode(b_words, os[0], as[2], os[2], t.b_rows, t.b_cols, &args->b_bits) ||
+  if (!Decode(a_words, os[0], os[1], as[a_depth], t.a_rows, t.a_cols, &args->a_bits) ||
+      !Decode(b_words, os[0], as[a_depth], os[2], t.b_rows, t.b_cols, &args->b_bits) ||
       !Decode(out_words, os[0], os[1], os[2], t.out_rows, t.out_cols, &args->out_bits)) {
     return "a mask's words do not fit its matrix";
   }
-  if (os[1] > UINT32_MAX || os[2] > UINT32_MAX || as[2] > UINT32_MAX) return "a side passes 2^32";
+  if (args->b_bits.is_bools || args->out_bits.is_bools ||
+      (args->a_bits.is_bools && (t.variant == kDirect || t.variant == kSampled))) {
+    return "a mask of bools is taken on a alone, by tensor cores";
+  }
+  if (os[1] > UINT32_MAX || os[2] > UINT32_MAX || as[a_depth] > UINT32_MAX)
+    return "a side passes 2^32";
   args->in_type = *in_type;
   args->out_type = *out_type;
   args->highest = t.precision == 1;
+  args->turned = t.variant == kTurned;
   args->a = a.untyped_data();
   args->b = b.untyped_data();
   args->out = out.untyped_data();
   args->scratch = scratch.untyped_data();
   args->scratch_bytes = static_cast<int64_t>(scratch.size_bytes());
   return "";
+}
+
+// `b` is [L or 1, n, k] here.
+ffi::Error Sampled(const MaskedMatmulArgs& args, cudaStream_t stream) {
+  if (args.a_bits.words != nullptr || args.b_bits.words != nullptr) {
+    return Invalid(kOp, "sampled products take no mask on an operand");
+  }
+  if (const char* reason = SampledMatmulReason(args)) return Invalid(kOp, reason);
+  if (args.scratch_bytes < SampledMatmulScratchBytes(args)) {
+    return Invalid(kOp, "scratch is too small");
+  }
+  return CudaStatus(kOp, LaunchSampledMatmul(args, stream));
 }
 
 ffi::Error MaskedMatmul(cudaStream_t stream, MaskedMatmulAttrs attrs, ffi::AnyBuffer a,
@@ -101,14 +127,16 @@ ffi::Error MaskedMatmul(cudaStream_t stream, MaskedMatmulAttrs attrs, ffi::AnyBu
       ReadArgs(attrs, a, b, a_words, b_words, out_words, *out, *scratch, &args);
   if (!wrong.empty()) return Invalid(kOp, wrong);
   if (attrs.precision < 0 || attrs.precision > 1) return Invalid(kOp, "precision must be 0 or 1");
-  if (attrs.variant < 0 || attrs.variant > kMostVariant) return Invalid(kOp, "no such variant");
+  if (attrs.variant < 0 || attrs.variant > kTurned) return Invalid(kOp, "no such variant");
   if (out->element_count() == 0) return ffi::Error::Success();
   if (attrs.variant == kDirect) return CudaStatus(kOp, LaunchMaskedMatmulDirect(args, stream));
+  if (attrs.variant == kSampled) return Sampled(args, stream);
   if (const char* reason = MaskedMatmulStripsReason(args)) return Invalid(kOp, reason);
   if (args.scratch_bytes < MaskedMatmulStripsScratchBytes(args)) {
     return Invalid(kOp, "scratch is too small");
   }
-  const auto tile = static_cast<StripChoice>(attrs.variant - 1);
+  const auto tile =
+      args.turned ? StripChoice::kPieces : static_cast<StripChoice>(attrs.variant - 1);
   if (tile == StripChoice::kPieces && !MaskedMatmulTakesPieces(args)) {
     return Invalid(
         kOp,
@@ -120,8 +148,9 @@ ffi::Error MaskedMatmul(cudaStream_t stream, MaskedMatmulAttrs attrs, ffi::AnyBu
 ffi::Error MaskedMatmulInit() {
   static OncePerDevice* once = new OncePerDevice;
   return CudaStatus(kOp, once->Run([](int) {
-    const cudaError_t status = PrepareMaskedMatmulDirect();
-    return status == cudaSuccess ? PrepareMaskedMatmulStrips() : status;
+    cudaError_t status = PrepareMaskedMatmulDirect();
+    if (status == cudaSuccess) status = PrepareMaskedMatmulStrips();
+    return status == cudaSuccess ? PrepareSampledMatmul() : status;
   }));
 }
 

@@ -25,8 +25,9 @@ namespace {
 
 constexpr int64_t kPanelBytes = int64_t{16} << 20;  // of x between two passes over the slices
 
-// k, n, type of x, type of the result, row tiles of a block, threads, shared bytes.
-using Facts = std::array<int64_t, 7>;
+// k, n, type of x, type of the result, row tiles of a block, threads, shared bytes, blocks of a
+// cluster, whether a module may begin before the one before it has ended.
+using Facts = std::array<int64_t, 9>;
 // A module's text, and how many slices of the outputs it has.
 using Text = std::pair<nanobind::bytes, int64_t>;
 
@@ -161,7 +162,7 @@ std::string PreparePrunedCode(int64_t digest) { return Table().Prepare(digest); 
 cudaError_t LaunchPrunedCode(const PrunedArgs& args, int64_t digest, cudaStream_t stream) {
   const std::shared_ptr<const Product> product = Table().Find(digest);
   if (product == nullptr) return cudaErrorInvalidValue;
-  const auto [k, n, in_type, out_type, row_tiles, threads, shared] = product->facts;
+  const auto [k, n, in_type, out_type, row_tiles, threads, shared, parts, overlap] = product->facts;
   const int64_t blocks = (args.m + 32 * row_tiles - 1) / (32 * row_tiles);
   if (args.k != k || args.n != n || static_cast<int64_t>(args.in_type) != in_type ||
       static_cast<int64_t>(args.out_type) != out_type || args.m < 32 ||
@@ -177,13 +178,25 @@ cudaError_t LaunchPrunedCode(const PrunedArgs& args, int64_t digest, cudaStream_
       std::clamp<int64_t>(kPanelBytes / (row_bytes * 32 * row_tiles), 1, blocks));
   uint32_t activation = static_cast<uint32_t>(args.activation);
   void* parameters[] = {&x, &out, &bias, &rows, &panel, &activation};
+  const int64_t mates = threads / (32 * row_tiles);  // warps of a row tile: a slice each
+  // The modules are parts of one product: each ends after the one before it, and only the first
+  // waits for what came before.
+  cudaLaunchAttribute early;
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
+  config.stream = stream;
+  config.attrs = &early;
   for (const Module& module : product->modules) {
-    if (blocks * module.slices > INT32_MAX) return cudaErrorInvalidValue;
-    const cudaError_t error = cudaLaunchKernel(reinterpret_cast<const void*>(module.kernel),
-                                               dim3(static_cast<unsigned>(blocks * module.slices)),
-                                               dim3(static_cast<unsigned>(threads)), parameters,
-                                               static_cast<size_t>(shared), stream);
+    const int64_t grid = blocks * (module.slices / mates) * parts;
+    if (grid > INT32_MAX) return cudaErrorInvalidValue;
+    config.gridDim = dim3(static_cast<unsigned>(grid));
+    const cudaError_t error =
+        cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(module.kernel), parameters);
     if (error != cudaSuccess) return error;
+    config.numAttrs = overlap != 0 ? 1 : 0;
   }
   return cudaSuccess;
 }

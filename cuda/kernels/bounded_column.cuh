@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   } else if constexpr (kStaged) {
     StageImages<kColumnImages>(args, rows, x);
     ColumnSlab<ColumnMode::kStaged, Index>(args, rows, count, first, last, shared, x);
-  } else if (AnyCode(args, rows)) {
+  } else if (AnyCode<kColumnImages>(args, rows)) {
     ColumnSlab<ColumnMode::kParts, Index>(args, rows, count, first, last, shared, nullptr);
   } else {
     ColumnSlab<ColumnMode::kValues, Index>(args, rows, count, first, last, shared, nullptr);

@@ -1,16 +1,17 @@
 // Rows of a small table written to chosen rows of a result: decided pixels that somebody reads
 // after all, and outputs that see decided pixels only.
 //
-// Floor: the rows that are chosen, once; of the others 4 bytes. A warp has 32 rows and writes four
-// at a time, so four loads of the table, which is in the caches, are on their way together.
+// Floor: the rows that are chosen, once; of the others 4 bytes.
 #include "cuda/kernels/bounded_fill.h"
 
 #include <algorithm>
 
+#include "cuda/kernels/bounded_rows.cuh"
+
 namespace jaxsparse {
 namespace {
 
-constexpr int kThreads = 256, kRows = 32, kTogether = 4;
+constexpr int kThreads = 256;
 constexpr int64_t kMostBlocks = 1 << 15;
 
 template <typename Chunk>
@@ -23,25 +24,7 @@ __global__ void __launch_bounds__(kThreads)
   for (; first < args.rows; first += step) {
     const int32_t mine = first + lane < args.rows ? __ldg(args.select + first + lane) : -1;
     const bool chosen = mine >= 0 && mine < args.entries;
-    if (!__any_sync(~0u, chosen)) continue;
-    for (int row = 0; row < kRows; row += kTogether) {
-      int32_t entry[kTogether];
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        entry[i] = __shfl_sync(~0u, chosen ? mine : -1, row + i);
-      }
-      for (int64_t chunk = lane; chunk < chunks; chunk += 32) {
-        Chunk value[kTogether];
-#pragma unroll
-        for (int i = 0; i < kTogether; ++i) {
-          if (entry[i] >= 0) value[i] = __ldg(table + entry[i] * chunks + chunk);
-        }
-#pragma unroll
-        for (int i = 0; i < kTogether; ++i) {
-          if (entry[i] >= 0) out[(first + row + i) * chunks + chunk] = value[i];
-        }
-      }
-    }
+    WriteRows(table, out, first, chunks, chosen ? mine : kLeftAlone);
   }
 }
 

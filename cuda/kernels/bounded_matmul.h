@@ -7,12 +7,13 @@
 
 namespace jaxsparse {
 
-enum class BoundedDataflow : int { kRow, kSlab, kColumn };
+// kChosen: the one that suits the sizes.
+enum class BoundedDataflow : int { kRow, kSlab, kColumn, kChosen };
 
 struct BoundedMatmulArgs {
   int64_t batch, n_in, n_out, distinct, entries;
   const float* values;   // [batch, n_in]
-  const uint8_t* codes;  // [batch, segments_in]
+  const uint8_t* codes;  // [batch, segments_in]; segments_in 0: nothing is under a code
   const int32_t* starts;
   const void* indices;
   bool wide;  // int32 indices
@@ -24,7 +25,7 @@ struct BoundedMatmulArgs {
   bool record, zero_stays, keeps_upper;
   float* out;          // [batch, n_out]
   uint8_t* out_codes;  // [batch, segments]
-  uint32_t* scratch;   // column: [2 + batch]
+  uint32_t* scratch;   // column and chosen: [2 + batch]
 };
 
 // Once per device, before the first launch: raises the shared-memory limits.

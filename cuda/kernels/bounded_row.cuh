@@ -88,7 +88,8 @@ __global__ void __launch_bounds__(kRowThreads)
   float* const copy = reinterpret_cast<float*>(memory);
   InputRow x{args.values + row * args.n_in, args.codes + row * args.segments_in,
              static_cast<uint32_t>(args.segment_in), args.upper_in};
-  const uint8_t whole = RowCode(x.codes, args.segments_in);
+  if (args.segments_in == 0) x.codes = nullptr;
+  const uint8_t whole = RowCode(args.codes + row * args.segments_in, args.segments_in);
   if constexpr (kShared) {
     for (uint32_t i = threadIdx.x; whole == kMixed && i < args.n_in; i += kRowThreads)
       copy[i] = x[i];

@@ -14,6 +14,18 @@ struct alignas(16) ColumnTile {
   int n_half;            // half column tiles before this one
 };
 
+// What the loading warps told. Lane 0 reads and hands it on: it is the one that lets go of the
+// stage, so that nobody reads the record after it may be overwritten.
+__device__ __forceinline__ ColumnTile Told(const ColumnTile& tile) {
+  int4 words = {};
+  if (threadIdx.x % 32 == 0) words = *reinterpret_cast<const int4*>(&tile);
+  words.x = __shfl_sync(0xFFFFFFFFu, words.x, 0);
+  words.y = __shfl_sync(0xFFFFFFFFu, words.y, 0);
+  words.z = __shfl_sync(0xFFFFFFFFu, words.z, 0);
+  words.w = __shfl_sync(0xFFFFFFFFu, words.w, 0);
+  return *reinterpret_cast<const ColumnTile*>(&words);
+}
+
 // Stages that a tile passes through.
 __device__ __forceinline__ int StepsOf(const GroupedParams& p, const ColumnTile& tile) {
   return tile.group >= 0 ? p.k_steps : 1;

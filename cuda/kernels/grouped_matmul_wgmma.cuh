@@ -175,7 +175,6 @@ __device__ __forceinline__ void SkipTile(typename C::Shared& shared, typename C:
                                          int steps) {
   for (int step = 0; step < steps; ++step) {
     shared.ring.WaitFull(at);
-    __syncwarp();  // every lane has read the tile's record
     shared.ring.Release(at.stage, threadIdx.x % 32);
     at.Advance();
   }
@@ -304,7 +303,7 @@ __device__ __forceinline__ void Consume(const GroupedParams& p, const CUtensorMa
   typename C::Position at;
   for (;;) {
     shared.ring.WaitFull(at);
-    const ColumnTile tile = shared.tiles[at.stage];
+    const ColumnTile tile = Told(shared.tiles[at.stage]);
     if (tile.rows == 0) break;
     if (first_row >= tile.rows) {
       SkipTile<C>(shared, at, StepsOf(p, tile));

@@ -55,7 +55,7 @@ StripWorkspace PlanWorkspace(const MaskedMatmulArgs& a) {
       w.blocks[wide] = take(4 * (listed << wide) * CeilDiv(a.columns, kColumnBlock));
     }
   }
-  if (!boxes) {
+  if (!boxes || a.turned) {
     w.packed = take(PackLists(a) * tall_tiles * slabs * kTallRows * kSlabBytes);
   }
   if (a.b_bits.words != nullptr) {
@@ -71,10 +71,10 @@ bool FillsDevice(const MaskedMatmulArgs& a) {
   return 2 * tiles * kPieceCluster >= MultiProcessors();
 }
 
-// What `tile` stands for: pieces for a float32 mask of boxes, where they cost nothing on full
-// masks; between wide and tall the device chooses.
+// What `tile` stands for: pieces for a mask of boxes, which are the fastest from about 40 % unset
+// blocks on (in 16 bits; in float32 always); between wide and tall the device chooses.
 StripChoice Resolve(const MaskedMatmulArgs& a, StripChoice tile) {
-  const bool pieces = a.in_type == DType::kF32 && MaskedMatmulTakesPieces(a) && FillsDevice(a);
+  const bool pieces = MaskedMatmulTakesPieces(a) && FillsDevice(a);
   return tile == StripChoice::kAuto && pieces ? StripChoice::kPieces : tile;
 }
 
@@ -115,6 +115,7 @@ StripParams MakeParams(const MaskedMatmulArgs& a, StripChoice tile) {
   p.b_lists = static_cast<int>(a.b_lists);
   p.pack_lists = static_cast<int>(PackLists(a));
   p.boxes = TakesBoxes(a);
+  p.turned = a.turned;
   p.out_f32 = a.out_type == DType::kF32;
   p.tile = Resolve(a, tile);
   p.index = MakeIndex(a, p, w, scratch);
@@ -123,10 +124,15 @@ StripParams MakeParams(const MaskedMatmulArgs& a, StripChoice tile) {
   p.out_bits = a.out_bits;
   p.a = a.a;
   p.b = a.b;
-  p.packed = p.boxes ? nullptr : scratch + w.packed;
+  p.packed = p.boxes && !p.turned ? nullptr : scratch + w.packed;
   p.masked_b = a.b_bits.words == nullptr ? nullptr : scratch + w.masked_b;
   p.out = a.out;
   return p;
+}
+
+// Of the packed matrix: 32 for each slab of each piece.
+int64_t TurnedRows(const StripParams& p) {
+  return int64_t{p.pack_lists} * CeilDiv(p.rows, kPieceRows) * p.slabs * kPieceRows;
 }
 
 cudaError_t EncodeMaps(const StripParams& p, DType type, CUtensorMap* a, CUtensorMap* b) {
@@ -135,7 +141,9 @@ cudaError_t EncodeMaps(const StripParams& p, DType type, CUtensorMap* a, CUtenso
                     : type == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                            : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   const cudaError_t status =
-      EncodeStackMap(a, kind, bytes, p.a, p.a_lists, p.rows, p.depth, kPieceRows, columns);
+      p.turned
+          ? EncodeStackMap(a, kind, bytes, p.packed, 1, TurnedRows(p), p.slab, kPieceRows, columns)
+          : EncodeStackMap(a, kind, bytes, p.a, p.a_lists, p.rows, p.depth, kPieceRows, columns);
   if (status != cudaSuccess) return status;
   return EncodeStackMap(b, kind, bytes, p.b, p.b_lists, p.depth, p.columns, p.slab, columns);
 }
@@ -156,6 +164,13 @@ const char* MaskedMatmulStripsReason(const MaskedMatmulArgs& a) {
       a.lists * CeilDiv(a.rows, kTallRows) > 65535) {
     return "more than 2^31 rows, 2^19 columns of a, or 65535 tiles of rows";
   }
+  if (a.turned && (a.rows * bytes % 16 != 0 ||
+                   PackLists(a) * CeilDiv(a.rows, kPieceRows) * a.depth * bytes / 4 > kMaxInt)) {
+    return "a column of a is not a multiple of 16 bytes, or there are too many pieces";
+  }
+  if (a.a_bits.is_bools && (a.b_bits.words != nullptr || !TakesBoxes(a))) {
+    return "a mask of bools takes whole 32 rows and 128 bytes of a, and no mask on b";
+  }
   if (a.a_bits.words != nullptr && a.a_bits.row_words > kMaxMaskWords) {
     return "a row of a's mask passes 8192 words";
   }
@@ -173,12 +188,13 @@ int64_t MaskedMatmulStripsScratchBytes(const MaskedMatmulArgs& args) {
 cudaError_t LaunchMaskedMatmulStrips(const MaskedMatmulArgs& args, StripChoice tile,
                                      cudaStream_t stream) {
   if (MaskedMatmulStripsReason(args) != nullptr ||
-      (tile == StripChoice::kPieces && !MaskedMatmulTakesPieces(args)) ||
+      (tile == StripChoice::kPieces ? !MaskedMatmulTakesPieces(args) : args.turned) ||
       args.scratch_bytes < MaskedMatmulStripsScratchBytes(args)) {
     return cudaErrorInvalidValue;
   }
   StripParams p = MakeParams(args, tile);
   cudaError_t status = LaunchStripIndex(p, stream);
+  if (status == cudaSuccess && p.turned) status = LaunchPieceTurn(p, args.in_type, stream);
   if (status == cudaSuccess) status = LaunchStripPack(p, args.in_type, stream);
   if (status != cudaSuccess) return status;
   if (p.masked_b != nullptr) {
@@ -198,6 +214,7 @@ cudaError_t PrepareMaskedMatmulStrips() {
   if (!IsHopper()) return cudaSuccess;
   cudaError_t status = PrepareStripIndex();
   if (status == cudaSuccess) status = PrepareStripPack();
+  if (status == cudaSuccess) status = PreparePieceTurn();
   if (status == cudaSuccess) status = PrepareStripProduct();
   return status == cudaSuccess ? PreparePieceProduct() : status;
 }

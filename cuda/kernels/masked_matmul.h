@@ -15,6 +15,9 @@ struct BlockBits {
   int64_t lists;            // 1: the same for every matrix
   int64_t rows, row_words;  // rows of blocks, words of each
   int64_t row_size, col_size;
+  // `words` are bools, `columns` bytes a row: for a mask on `a` of boxes, whose index alone asks.
+  bool is_bools = false;
+  int64_t columns = 0;
 };
 
 struct MaskedMatmulArgs {
@@ -23,6 +26,7 @@ struct MaskedMatmulArgs {
   BlockBits a_bits, b_bits, out_bits;
   DType in_type, out_type;
   bool highest;  // float32 products in float32, not TF32
+  bool turned;   // `a` lies as [a_lists, k, m]: for tiles of pieces, which turn what they keep
   const void* a;
   const void* b;
   void* out;

@@ -1,4 +1,5 @@
-// The launch of a kernel whose tiles are 512 rows by 64 columns, in clusters that stay.
+// The launch of a kernel whose tiles are 512 rows by 64 columns, in clusters that stay. It may
+// start before the index in front of it is done.
 #pragma once
 
 #include <algorithm>
@@ -7,18 +8,20 @@
 
 #include "cuda/kernels/masked_conv_launch.h"
 #include "cuda/kernels/masked_matmul_strips.h"
+#include "cuda/kernels/overlap.cuh"
 
 namespace jaxsparse {
 
 // What cudaLaunchKernelEx takes. It holds a pointer into itself and stays where it is.
 struct PieceLaunch {
   PieceLaunch(int threads, int shared_bytes) {
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {kPieceCluster, 1, 1};
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim = {kPieceCluster, 1, 1};
+    attributes[1] = OverlapAttribute();
     config.gridDim = dim3(kPieceCluster);
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = shared_bytes;
-    config.attrs = &cluster;
+    config.attrs = attributes;
     config.numAttrs = 1;
   }
   PieceLaunch(const PieceLaunch&) = delete;
@@ -45,11 +48,12 @@ struct PieceLaunch {
     if (items > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidConfiguration;
     const auto grid = static_cast<unsigned>(std::min<int64_t>(items, clusters)) * kPieceCluster;
     config.gridDim = dim3(grid);
+    config.numAttrs = 2;
     return cudaSuccess;
   }
 
   cudaLaunchConfig_t config = {};
-  cudaLaunchAttribute cluster = {};
+  cudaLaunchAttribute attributes[2] = {};
 };
 
 }  // namespace jaxsparse

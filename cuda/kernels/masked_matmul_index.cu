@@ -8,8 +8,10 @@
 // single entries (20 with a word a thread).
 #include <algorithm>
 
+#include "cuda/bits/pack_bytes.cuh"
 #include "cuda/kernels/masked_conv_launch.h"
 #include "cuda/kernels/masked_matmul_strips.h"
+#include "cuda/kernels/overlap.cuh"
 
 namespace jaxsparse {
 namespace {
@@ -59,6 +61,8 @@ __device__ void UnitePieces(const StripParams& p, int64_t list, int first_row, i
     constexpr int kLines = 8;
     const auto size = static_cast<uint32_t>(min(bits.row_size, int64_t{p.rows}));
     const int groups = ((kPieceRows - 1) / static_cast<int>(size) + 2 + kLines - 1) / kLines;
+    const MaskBytes bools(reinterpret_cast<const uint8_t*>(bits.words),
+                          bits.lists * bits.rows * bits.columns, bits.columns);
     const uint32_t* list_words = bits.words + (bits.lists == 1 ? 0 : list) * bits.rows * words;
     for (int i = threadIdx.x; i < pieces * groups * words; i += kThreads) {
       const int piece = i / (groups * words), rest = i - piece * groups * words;
@@ -68,9 +72,15 @@ __device__ void UnitePieces(const StripParams& p, int64_t list, int first_row, i
       const uint32_t last = static_cast<uint32_t>(end - 1) / size;
       const uint32_t* word = list_words + int64_t{line} * words + rest % words;
       uint32_t any = 0;
+      if (bits.is_bools) {
+        for (uint32_t l = line; l < line + kLines && l <= last; ++l) {
+          any |= bools.Load((bits.lists == 1 ? 0 : list) * bits.rows + l, rest % words);
+        }
+      } else {
 #pragma unroll
-      for (int l = 0; l < kLines; ++l) {
-        if (line + l <= last) any |= __ldg(word + int64_t{l} * words);
+        for (int l = 0; l < kLines; ++l) {
+          if (line + l <= last) any |= __ldg(word + int64_t{l} * words);
+        }
       }
       if (any != 0) atomicOr(&united[piece * words + rest % words], any);
     }
@@ -134,6 +144,7 @@ __global__ void __launch_bounds__(kThreads)
     PieceIndexKernel(const __grid_constant__ StripParams p) {
   extern __shared__ uint32_t united[];
   __shared__ int warp_counts[kWarps];
+  LetNextStart();
   const int64_t list = blockIdx.x / p.index.piece_tiles;
   const int row = static_cast<int>(blockIdx.x % p.index.piece_tiles) * kTilePieces * kPieceRows;
   const UnitedPieces tile = {united, kTilePieces, static_cast<int>(p.a_bits.row_words),
@@ -152,6 +163,7 @@ __global__ void __launch_bounds__(kThreads)
     StripIndexKernel(const __grid_constant__ StripParams p) {
   extern __shared__ uint32_t united[];
   __shared__ int warp_counts[kWarps];
+  LetNextStart();
   const bool wide = blockIdx.y != 0, all = p.a_bits.words == nullptr;
   const int64_t list = blockIdx.x / p.index.tall_tiles;
   const int row = static_cast<int>(blockIdx.x % p.index.tall_tiles) * kTallRows +
@@ -204,6 +216,7 @@ __device__ bool Wanted(const BlockBits& bits, const StripParams& p, int64_t list
 __global__ void __launch_bounds__(kThreads)
     ColumnIndexKernel(const __grid_constant__ StripParams p) {
   __shared__ int warp_counts[kWarps];
+  LetNextStart();
   const bool wide = blockIdx.y == 1;
   const int rows = wide ? kWideRows : kTallRows;
   const int tiles = p.index.tall_tiles << wide;

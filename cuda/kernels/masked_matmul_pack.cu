@@ -13,6 +13,7 @@
 #include "cuda/kernels/masked_conv_launch.h"
 #include "cuda/kernels/masked_matmul_bits.cuh"
 #include "cuda/kernels/masked_matmul_choice.cuh"
+#include "cuda/kernels/overlap.cuh"
 
 namespace jaxsparse {
 namespace {
@@ -148,6 +149,8 @@ __device__ void PackRun(const StripParams& p, const PackUnit& unit, int first) {
 template <typename T>
 __global__ void __launch_bounds__(kThreads) StripPackKernel(const __grid_constant__ StripParams p) {
   constexpr int kUnits = kTallRows / kUnitRows;  // of a tall tile's slab
+  LetNextStart();
+  WaitForPrevious();
   const int wide = TakesWide(p), rows = wide ? kWideRows : kTallRows;
   const int64_t tiles = int64_t{p.pack_lists} * p.index.tall_tiles;
   const int64_t step = int64_t{gridDim.x} * kWarps;
@@ -213,8 +216,8 @@ cudaError_t Launch(const StripParams& p, cudaStream_t stream) {
         int64_t{p.pack_lists} * p.index.tall_tiles * (kTallRows / kUnitRows) * p.slabs;
     const auto grid =
         static_cast<unsigned>(std::min(CeilDiv(units, kWarps), MultiProcessors() * 6));
-    StripPackKernel<T><<<grid, kThreads, 0, stream>>>(p);
-    const cudaError_t status = cudaGetLastError();
+    const cudaError_t status =
+        LaunchOverlapped(&StripPackKernel<T>, dim3(grid), kThreads, 0, stream, p);
     if (status != cudaSuccess) return status;
   }
   if (p.masked_b == nullptr) return cudaSuccess;

@@ -9,8 +9,10 @@
 //           piece is exact; fragments of `b` go through registers once for four pieces.
 // Pipeline: one warpgroup loads by TMA, pieces of `a` for the whole cluster, each CTA half of them;
 //           8 slabs of `b` and 38 pieces of `a` in two rings.
-// Predicted: 90 %, 16 bit: 36 us at 9 TB/s of L2, 35 us of shared memory. Measured: 64 us (H200),
-//           0.3 us for each visit of a slab with two pieces; 50 %: 143 us, predicted 119.
+// Predicted: 90 %, 16 bit: 36 us at 9 TB/s of L2, 35 us of shared memory. Measured (H200, with the
+//           index): 64 us; 50 %: 137 us, predicted 119. What binds is the chain of instructions
+//           that each of 16 warps passes through for every visit, also those without a piece of its
+//           own.
 // Grid:     persistent, as many clusters as the device holds at once.
 #include <cstddef>
 
@@ -18,6 +20,7 @@
 #include "cuda/kernels/masked_conv_launch.h"
 #include "cuda/kernels/masked_matmul_clusters.h"
 #include "cuda/kernels/masked_matmul_strips.h"
+#include "cuda/kernels/overlap.cuh"
 #include "cuda/tile/stack_load.cuh"
 #include "cuda/tile/strip_piece_mma.cuh"
 #include "cuda/tile/strip_piece_store.cuh"
@@ -36,6 +39,26 @@ __device__ __forceinline__ void LoadPiece(uint32_t shared, const CUtensorMap* ma
       ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared),
       "l"(map), "r"(column), "r"(row), "r"(which), "r"(barrier), "h"(kAllRanks)
       : "memory");
+}
+
+// The barrier at the same place in CTA `rank` of the cluster.
+__device__ __forceinline__ uint32_t RemoteBarrier(uint32_t barrier, uint32_t rank) {
+  uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(barrier), "r"(rank));
+  return remote;
+}
+
+// Orders no data: it says that something was read.
+__device__ __forceinline__ void ArriveRemote(uint32_t remote) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
+}
+
+// The first row of a lane's piece: of `a`, or of its turned pieces in slab 0.
+__device__ __forceinline__ int PieceRow(const StripParams& p, const PieceTile& tile, int lane) {
+  const int piece = tile.row / kPieceRows + lane;
+  if (!p.turned) return piece * kPieceRows;
+  const int pieces = (p.rows + kPieceRows - 1) / kPieceRows;
+  return ((p.pack_lists == 1 ? 0 : tile.list) * pieces + piece) * p.slabs * kPieceRows;
 }
 
 // Waits until `visits` visits are over.
@@ -59,6 +82,7 @@ __device__ __forceinline__ void Produce(const StripParams& p, PieceRing& ring,
   int freed = 0;        // visits that are known to be over
   for (int item = tiles.first(); item < tiles.count(); item += tiles.step()) {
     const PieceTile tile = tiles.Find(item);
+    const int row = PieceRow(p, tile, lane);
     for (int s = 0; s < tile.steps; s += 32, before += batch.count()) {
       batch.Load(tile, s);
       const int back = batch.NeededBack();
@@ -80,16 +104,17 @@ __device__ __forceinline__ void Produce(const StripParams& p, PieceRing& ring,
         }
         __syncwarp();
         const uint32_t mine = (first + __popc(live & ((1u << lane) - 1))) % kPieceSlots;
-        const int k = (entry >> kTilePieces) * kSlab;
+        const int slab = entry >> kTilePieces;
         if (((live >> lane) & 1) != 0 && mine % kPieceCluster == rank) {
-          LoadPiece(base + offsetof(PieceRing, a) + mine * kPieceBytes, a_map, k,
-                    tile.row + lane * kPieceRows, p.a_lists == 1 ? 0 : tile.list, full);
+          LoadPiece(base + offsetof(PieceRing, a) + mine * kPieceBytes, a_map,
+                    p.turned ? 0 : slab * kSlab, p.turned ? row + slab * kPieceRows : row,
+                    p.turned || p.a_lists == 1 ? 0 : tile.list, full);
         }
         const uint32_t box = lane - kTilePieces;
         if (box < kBoxes) {
           ptx::LoadStackBox(base + (stage * kBoxes + box) * kSlab * kSlabBytes, b_map,
-                            tile.column + box * kSlab, k, p.b_lists == 1 ? 0 : tile.list, full,
-                            kNormal);
+                            tile.column + box * kSlab, slab * kSlab, p.b_lists == 1 ? 0 : tile.list,
+                            full, kNormal);
         }
       }
     }
@@ -101,7 +126,10 @@ __device__ __forceinline__ void Produce(const StripParams& p, PieceRing& ring,
 template <typename T>
 __device__ __forceinline__ void Consume(const StripParams& p, PieceRing& ring) {
   const uint32_t base = Held(ptx::SharedAddress(&ring));
+  const uint32_t lane = threadIdx.x % 32;
   const uint32_t group = __shfl_sync(~0u, threadIdx.x / 128, 0), shift = group * kGroupPieces;
+  const uint32_t empty =
+      Held(RemoteBarrier(base + offsetof(PieceRing, empty), lane < kPieceCluster ? lane : 0));
   const PieceTiles tiles(p);
   PieceBatch batch;
   PieceMma<T> mma;
@@ -111,20 +139,21 @@ __device__ __forceinline__ void Consume(const StripParams& p, PieceRing& ring) {
     mma.Clear();
     for (int s = 0; s < tile.steps; s += 32) {
       batch.Load(tile, s);
+      constexpr uint32_t kMask = (1 << kGroupPieces) - 1;
+      const uint32_t own = batch.entry(lane);
+      const uint32_t has = __ballot_sync(~0u, ((own >> shift) & kMask) != 0);
       for (int i = 0; i < batch.count(); ++i, ++visit) {
-        const uint32_t stage = visit % kPieceStages, live = batch.entry(i);
-        const uint32_t mine = (live >> shift) & ((1 << kGroupPieces) - 1);
+        const uint32_t stage = visit % kPieceStages;
         ptx::BarrierWait(base + offsetof(PieceRing, full) + 8 * stage, visit / kPieceStages % 2);
-        if (mine != 0) {
+        if ((has >> i) & 1) {
+          const uint32_t live = batch.entry(i), mine = (live >> shift) & kMask;
           const uint32_t slot = batch.slot(i) + __popc(live & ((1 << shift) - 1));
           mma.Multiply(base + stage * kColumnBlock * kSlabBytes, base + offsetof(PieceRing, a),
                        slot, mine);
         }
         // Every warp lets go of the stage in all CTAs, for all of them write there.
         __syncwarp();
-        if (threadIdx.x % 32 < kPieceCluster) {
-          ptx::BarrierArriveRemote(base + offsetof(PieceRing, empty) + 8 * stage, threadIdx.x % 32);
-        }
+        if (lane < kPieceCluster) ArriveRemote(empty + 8 * stage);
       }
     }
     if (tile.column >= p.columns) continue;
@@ -154,6 +183,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::FenceBarrierInit();
   }
   ptx::ClusterSync();
+  WaitForPrevious();
   if (threadIdx.x / 128 < kPieceGroups) {
     ptx::RaiseRegisters<kMultiplyRegisters>();
     Consume<T>(p, ring);

@@ -18,6 +18,7 @@
 #include "cuda/core/warpgroup.cuh"
 #include "cuda/kernels/masked_conv_launch.h"
 #include "cuda/kernels/masked_matmul_choice.cuh"
+#include "cuda/kernels/overlap.cuh"
 #include "cuda/tile/strip_load.cuh"
 #include "cuda/tile/strip_mma.cuh"
 #include "cuda/tile/strip_ring.cuh"
@@ -125,6 +126,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ uint8_t raw[];
   auto& ring = *reinterpret_cast<StripRing*>(raw + (1024 - ptx::SharedAddress(raw) % 1024) % 1024);
+  WaitForPrevious();
   const StripShape shape(TakesWide(p));
   const StripTiles tiles(p, shape);
   if (threadIdx.x == 0) {
@@ -160,8 +162,8 @@ cudaError_t Launch(const StripParams& p, const CUtensorMap& a_map, const CUtenso
   const int64_t most =
       int64_t{p.lists} * CeilDiv(p.rows, kWideRows) * CeilDiv(p.column_blocks, kTallBlocks);
   const auto grid = static_cast<unsigned>(std::min(most, MultiProcessors()));
-  MaskedMatmulStripsKernel<T><<<grid, kThreads, kSharedBytes, stream>>>(p, a_map, b_map);
-  return cudaGetLastError();
+  return LaunchOverlapped(&MaskedMatmulStripsKernel<T>, dim3(grid), kThreads, kSharedBytes, stream,
+                          p, a_map, b_map);
 }
 
 }  // namespace

@@ -43,12 +43,14 @@ struct StripParams {
   int column_blocks;  // ceil(columns / 64)
   int a_lists, b_lists, pack_lists;
   bool boxes, out_f32;
+  bool turned;  // `a` is [k, m]: its kept pieces are turned into `packed` first
   StripChoice tile;
   StripIndex index;
   BlockBits a_bits, b_bits, out_bits;
   const void* a;
-  const void* b;   // or its masked copy
-  void* packed;    // !boxes: the kept entries of `a`, in stages as shared memory holds them
+  const void* b;  // or its masked copy
+  void* packed;   // !boxes: the kept entries of `a`, in stages as shared memory holds them; turned:
+                  // its kept pieces, each slab's 32 rows side by side
   void* masked_b;  // nullptr: b has no mask
   void* out;
 };
@@ -77,6 +79,8 @@ inline bool TakesBoxes(const MaskedMatmulArgs& a) {
 
 cudaError_t LaunchStripIndex(const StripParams& p, cudaStream_t stream);
 cudaError_t LaunchStripPack(const StripParams& p, DType type, cudaStream_t stream);
+cudaError_t LaunchPieceTurn(const StripParams& p, DType type, cudaStream_t stream);
+cudaError_t PreparePieceTurn();
 cudaError_t LaunchStripProduct(const StripParams& p, DType type, const CUtensorMap& a_map,
                                const CUtensorMap& b_map, cudaStream_t stream);
 cudaError_t LaunchPieceProduct(const StripParams& p, DType type, const CUtensorMap& a_map,

@@ -5,14 +5,17 @@
 #include <cstdint>
 
 #include "cuda/kernels/masked_matmul.h"
+#include "cuda/kernels/masked_matmul_sampled.h"
 
 namespace jaxsparse {
 
 // `sizes`: products, rows, columns, depth, lists of a, lists of b. `masks`: lists of the masks of
-// a, b and the result, 0 where there is none. `a_block`: rows and columns of a's blocks.
+// a, b and the result, 0 where there is none. `a_block`: rows and columns of a's blocks. `turned`:
+// `a` is given transposed.
 inline int64_t MaskedMatmulWorkspace(const std::array<int64_t, 6>& sizes,
                                      const std::array<int64_t, 3>& masks,
-                                     const std::array<int64_t, 2>& a_block, int dtype) {
+                                     const std::array<int64_t, 2>& a_block, int dtype,
+                                     bool turned) {
   static constexpr uint32_t kPresent = 0;  // never read: only whether there is a mask counts
   const auto bits = [&masks](int which) {
     return BlockBits{masks[which] == 0 ? nullptr : &kPresent, masks[which], 0, 0, 1, 1};
@@ -30,7 +33,24 @@ inline int64_t MaskedMatmulWorkspace(const std::array<int64_t, 6>& sizes,
   args.a_bits.row_size = a_block[0];
   args.a_bits.col_size = a_block[1];
   args.in_type = static_cast<DType>(dtype);
+  args.turned = turned;
   return MaskedMatmulStripsScratchBytes(args);
+}
+
+// The same for sampled products; `out_block` is of the mask on the result, of `out_lists` lists.
+inline int64_t SampledMatmulWorkspace(const std::array<int64_t, 6>& sizes, int64_t out_lists,
+                                      const std::array<int64_t, 2>& out_block, int dtype) {
+  static constexpr uint32_t kPresent = 0;  // never read
+  MaskedMatmulArgs args = {};
+  args.lists = sizes[0];
+  args.rows = sizes[1];
+  args.columns = sizes[2];
+  args.depth = sizes[3];
+  args.a_lists = sizes[4];
+  args.b_lists = sizes[5];
+  args.out_bits = {&kPresent, out_lists, 0, 0, out_block[0], out_block[1]};
+  args.in_type = static_cast<DType>(dtype);
+  return SampledMatmulScratchBytes(args);
 }
 
 }  // namespace jaxsparse

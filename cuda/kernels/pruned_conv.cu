@@ -2,14 +2,14 @@
 // hold.
 #include "cuda/kernels/pruned_conv.h"
 
-#include <algorithm>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
-#include "cuda/kernels/pruned_conv.cuh"
+#include "cuda/kernels/pruned_windows_variant.h"
 
 namespace jaxsparse {
 namespace {
 
-constexpr int kMostSharedBytes = 227 << 10;
 constexpr int64_t kMostWidth = int64_t{1} << 29;  // of an image
 
 int64_t Bits(int64_t word, int first, int count) {
@@ -25,55 +25,27 @@ int64_t SharedBytes(const WindowsLayout& l) {
   return 4 * (l.buffers * buffer + l.zeros + l.planes * static_cast<int64_t>(l.plane));
 }
 
-// One variant in one element type.
-template <typename T, int kOutputs, int kPositions>
-struct Variant {
-  static cudaError_t Prepare() {
-    int device = 0, most = 0;
-    cudaError_t error = cudaGetDevice(&device);
-    if (error == cudaSuccess) {
-      error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    }
-    if (error != cudaSuccess) return error;
-    // A device with less refuses a launch that needs more.
-    return cudaFuncSetAttribute(PrunedWindows<T, kOutputs, kPositions>,
-                                cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                std::min(most, kMostSharedBytes));
-  }
-
-  static cudaError_t Launch(const PrunedArgs& args, const WindowsLayout& layout, unsigned blocks,
-                            cudaStream_t stream) {
-    const int threads = 32 * layout.position_warps * layout.output_warps;
-    PrunedWindows<T, kOutputs, kPositions>
-        <<<blocks, threads, static_cast<size_t>(SharedBytes(layout)), stream>>>(args, layout);
-    return cudaGetLastError();
-  }
-};
-
 struct Entry {
   int outputs, positions;
   DType type;
   cudaError_t (*prepare)();
-  cudaError_t (*launch)(const PrunedArgs&, const WindowsLayout&, unsigned, cudaStream_t);
+  cudaError_t (*launch)(const PrunedArgs&, const WindowsLayout&, unsigned, int64_t, cudaStream_t);
 };
 
-template <typename T, int kOutputs, int kPositions>
-constexpr Entry Make(DType type) {
-  using V = Variant<T, kOutputs, kPositions>;
-  return {kOutputs, kPositions, type, V::Prepare, V::Launch};
+template <typename T, int Outputs, int Positions>
+constexpr Entry MakeEntry(DType type) {
+  using Variant = PrunedWindowsVariant<T, Outputs, Positions>;
+  return {Outputs, Positions, type, Variant::Prepare, Variant::Launch};
 }
 
-#define JAXSPARSE_WINDOWS(outputs, positions)                \
-  Make<float, outputs, positions>(DType::kF32),              \
-      Make<__nv_bfloat16, outputs, positions>(DType::kBF16), \
-      Make<__half, outputs, positions>(DType::kF16)
-
 constexpr Entry kEntries[] = {
-    JAXSPARSE_WINDOWS(1, 4), JAXSPARSE_WINDOWS(2, 4), JAXSPARSE_WINDOWS(4, 4),
-    JAXSPARSE_WINDOWS(8, 4), JAXSPARSE_WINDOWS(1, 8), JAXSPARSE_WINDOWS(4, 8),
-    JAXSPARSE_WINDOWS(8, 8), JAXSPARSE_WINDOWS(1, 2), JAXSPARSE_WINDOWS(4, 2),
+#define JAXSPARSE_VARIANT(number, name, outputs, positions)       \
+  MakeEntry<float, outputs, positions>(DType::kF32),              \
+      MakeEntry<__nv_bfloat16, outputs, positions>(DType::kBF16), \
+      MakeEntry<__half, outputs, positions>(DType::kF16),
+#include "pruned_windows_table.inc"
+#undef JAXSPARSE_VARIANT
 };
-#undef JAXSPARSE_WINDOWS
 
 bool Fits(const PrunedArgs& args, const WindowsLayout& l) {
   const ConvGeometry& g = args.geometry;
@@ -84,7 +56,8 @@ bool Fits(const PrunedArgs& args, const WindowsLayout& l) {
          warps <= WindowsMostWarps(l.outputs * l.positions) &&
          l.zeros + static_cast<int64_t>(l.chunk) * l.stride <= 65536 &&
          static_cast<int64_t>(l.image_rows) * l.pitch <= 65536 &&
-         SharedBytes(l) <= kMostSharedBytes && l.images * g.in_h * g.in_w * g.in_c <= INT32_MAX &&
+         SharedBytes(l) <= kWindowsMostSharedBytes &&
+         l.images * g.in_h * g.in_w * g.in_c <= INT32_MAX &&
          g.in_h * g.in_w * g.in_c <= INT32_MAX && args.num_starts == streams &&
          args.num_rows == groups * l.outputs &&
          args.num_extra == groups * l.outputs * l.chunks * 2 && args.entries >= 4 &&
@@ -159,7 +132,8 @@ cudaError_t LaunchPrunedWindows(const PrunedArgs& given, const WindowsWords& wor
         entry.type != args.in_type) {
       continue;
     }
-    return entry.launch(args, layout, static_cast<unsigned>(tiles * per_image), stream);
+    return entry.launch(args, layout, static_cast<unsigned>(tiles * per_image), SharedBytes(layout),
+                        stream);
   }
   return cudaErrorInvalidValue;
 }

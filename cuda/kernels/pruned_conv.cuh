@@ -108,7 +108,9 @@ __device__ __forceinline__ void MultiplyWindows(WindowStream& entries, int quads
 }
 
 // The activations that need more than a comparison: one function for all sums.
-__device__ __noinline__ float Smooth(Activation kind, float v) { return simt::Activate(kind, v); }
+inline __device__ __noinline__ float Smooth(Activation kind, float v) {
+  return simt::Activate(kind, v);
+}
 
 // An activation as two bounds, which let a NaN pass, or as a function.
 class SumActivation {

@@ -16,8 +16,9 @@
 // a cluster adds those of its blocks in rank order through distributed shared memory.
 //
 // Predicted, H200, 1 row, 90 %: bytes at 4.3 TB/s and a launch: 2.2, 6.2 and 22 us (4096, 8192 and
-// 16384 inputs and outputs). Measured: 5.2, 9.9 and 24.8. At 4096 x 4096 a block takes about 2,600
-// cycles to get its loads under way, 900 for x, 1,600 for its first run, 1,900 to add up and store.
+// 16384 inputs and outputs). Measured: 4.8 (two blocks a multiprocessor), 9.7 and 24.8. At 4096 x
+// 4096 a lone block takes about 2,600 cycles to get its loads under way, 900 for x, 1,600 for its
+// first run, 1,900 to add up and store; warps wait for barriers, memory and shared memory alike.
 #pragma once
 
 #include <cstdint>

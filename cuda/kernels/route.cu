@@ -62,9 +62,7 @@ cudaError_t RunPass(const Pass& p, const RouteArgs& a, int64_t list, int64_t lis
   routing::CountKernel<<<grid, routing::kThreads, CountBytes(p.buckets), stream>>>(here, histogram,
                                                                                    width);
   const bool sizes = last && !p.digits;
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute overlap = OverlapAttribute();
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(routing::kThreads);

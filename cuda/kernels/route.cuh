@@ -17,21 +17,9 @@
 
 #include <cstdint>
 
+#include "cuda/kernels/overlap.cuh"
+
 namespace jaxsparse::routing {
-
-// Programmatic launch: a kernel may start before the one in front of it is done, and waits for its
-// results itself.
-__device__ __forceinline__ void LetNextStart() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-__device__ __forceinline__ void WaitForPrevious() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 inline constexpr int kThreads = 512, kWarps = kThreads / 32, kRounds = 4;
 inline constexpr int kItems = kThreads * kRounds;  // of a block

@@ -23,9 +23,7 @@ NOISY = "Few samples (--quick): noisy."
 
 Cases = Annotated[
     list[str] | None,
-    typer.Option(
-        "--case", help="A case or a tag (cpu, gpu, quick). Repeatable."
-    ),
+    typer.Option("--case", help="A case or a tag (cpu, gpu, quick). Repeatable."),
 ]
 Dtypes = Annotated[
     list[str] | None,

@@ -32,12 +32,12 @@ def list_mask(mask: jax.Array, spec: ListSpec) -> WordsAndLists:
     Returns:
         words uint32[B, H, ceil(width/32)], ids int32[capacity], count int32[], overflow bool[].
     """
-    words, ids, count, overflow = _lister(spec)(mask[None])
+    words, ids, count, overflow = lister(spec)(mask[None])
     return words[0], ids[0], count[0], overflow[0]
 
 
 @functools.cache
-def _lister(spec: ListSpec) -> Callable[[jax.Array], WordsAndLists]:
+def lister(spec: ListSpec) -> Callable[[jax.Array], WordsAndLists]:
     """mask[L,B,H,W] -> L lists. Its vmap rule folds the batch axis into L."""
 
     def run_here(mask: jax.Array) -> WordsAndLists:

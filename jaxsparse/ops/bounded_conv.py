@@ -19,15 +19,21 @@ from jax.custom_batching import custom_vmap
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.ops.batching import fold, unfold
 from jaxsparse.ops.bounded_fill import fill_rows
+from jaxsparse.ops.bounded_windows import (
+    MOST_TAPS,
+    Known,
+    decided_pixels,
+    finish,
+    known_windows,
+    seen_from,
+    tap_sums,
+)
 from jaxsparse.ops.masked_conv_core import ConvParams, conv
 from jaxsparse.ops.masked_conv_run import index_of_mask
-from jaxsparse.recorder import UPPER, ZERO, Recorder, probe
+from jaxsparse.recorder import MIXED, Recorder, probe
 from jaxsparse.recorder.types import segment_count
-from jaxsparse.reference.activations import ACTIVATIONS
 
 RELU6 = 6.0
-#: Windows of more pixels have no table of all that they may see.
-MOST_TAPS = 9
 
 
 def check_record(record: Any, activation: str | None, channels: int) -> int:
@@ -63,7 +69,7 @@ def check_recorder(recorder: Any, shape: tuple[int, ...]) -> None:
 def record_channels(out: jax.Array, segment: int, implementation: Implementation) -> Recorder:
     """The exact recorder of out [B, H, W, C] under the bound 6: uint8[B, H, W, ceil(C/segment)]."""
     codes: Any = _codes(segment, implementation, out)
-    return Recorder(codes, segment, RELU6)
+    return Recorder(codes, segment, RELU6, stored=True)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -121,34 +127,36 @@ def conv_known(
     residual: jax.Array | None = None,
 ) -> jax.Array:
     """`conv` at the pixels of cover, bool[B, Ho, Wo], of an input whose recorder is known; its
-    values under a set code are not read."""
+    values under a set code are not read, unless they are stored."""
     if 0 in (*x.shape, *kernel.shape, *cover.shape):
         index = index_of_mask(p, x, kernel, cover, fills=base is None)
         return conv(p, recorder.fill(x), kernel, bias, base, index, None, residual)
-    zero = (recorder.codes == ZERO).all(-1)
-    full = (recorder.codes == UPPER).all(-1) & ~zero
-    near = cover & _seen_from(p, ~(zero | full), kernel.shape[:2])
-    added = residual
-    if residual is not None:  # not read elsewhere
-        added = jnp.where((cover & ~near)[..., None], residual, jnp.zeros_like(residual))
-    far = _known(p, full, recorder.upper, kernel, bias, base, added, cover, near)
-    filled = _filled(p, x, zero, full, near, kernel.shape[:2], recorder)
+    window: Any = kernel.shape[:2]
+    taps = kernel.reshape(-1, *kernel.shape[2:])
+    if residual is None and len(taps) <= MOST_TAPS:
+        known = Known(p, window, recorder.upper)
+        far, near = known_windows(known, recorder.codes, cover, taps, bias, base)
+    else:
+        zero, full = decided_pixels(recorder.codes)
+        near = cover & seen_from(p, ~(zero | full), window)
+        sums = tap_sums(taps, recorder.upper)
+        far = _far(p, full, sums, window, bias, base, residual, cover, near)
     index = index_of_mask(p, x, kernel, near, fills=False)
-    return conv(p, filled, kernel, bias, far, index, None, residual)
+    return conv(
+        p, _readable(p, x, near, window, recorder), kernel, bias, far, index, None, residual
+    )
 
 
-def _filled(
-    p: ConvParams,
-    x: jax.Array,
-    zero: jax.Array,
-    full: jax.Array,
-    near: jax.Array,
-    window: Any,
-    recorder: Recorder,
+def _readable(
+    p: ConvParams, x: jax.Array, near: jax.Array, window: Any, recorder: Recorder
 ) -> jax.Array:
-    """x with what its codes stand for, at least where the outputs `near` read it."""
+    """x with what its codes stand for, at least where the outputs `near` read it; to derivatives
+    that is a constant."""
+    if recorder.stored:
+        return jnp.where(recorder.spread(x.shape[-1]) != MIXED, jax.lax.stop_gradient(x), x)
     if recorder.codes.shape[-1] != 1:
         return recorder.fill(x)
+    zero, full = decided_pixels(recorder.codes)
     select = jnp.where(full, 1, jnp.where(zero, 0, -1))
     if p.geometry.strides == (1, 1):
         read = _read_by(p, near, window)
@@ -164,71 +172,34 @@ def _filled(
     return flat.reshape(x.shape)
 
 
-def _known(
+def _far(
     p: ConvParams,
     full: jax.Array,
-    upper: float,
-    kernel: jax.Array,
+    sums: jax.Array,
+    window: Any,
     bias: jax.Array | None,
     base: jax.Array | None,
     residual: jax.Array | None,
     cover: jax.Array,
     near: jax.Array,
 ) -> jax.Array:
-    """What the outputs that are covered and not `near` are, as a base of the others."""
-    window, outputs = kernel.shape[:2], kernel.shape[3]
-    taps = window[0] * window[1]
-    whole = upper * kernel.astype(jnp.float32).sum(2).reshape(taps, outputs)
-
-    def finish(sums: jax.Array) -> jax.Array:
-        for added in (bias, residual):
-            if added is not None:
-                sums = sums + added.astype(jnp.float32)
-        if p.activation is not None:
-            sums = ACTIVATIONS[p.activation](sums)
-        return sums.astype(p.out_dtype)
-
-    if taps <= MOST_TAPS and residual is None:
-        bits = np.arange(1 << taps)[:, None] >> np.arange(taps) & 1
-        sums = jnp.dot(jnp.asarray(bits, jnp.float32), whole, precision="highest")
-        table = finish(sums)
-        select = jnp.where(near, -1, _windows(p, full, window))
-        if base is None:  # one entry more, of zeros
-            table = jnp.concatenate([table, jnp.zeros((1, outputs), table.dtype)])
-            select = jnp.where(cover, select, len(bits))
-        else:
-            select = jnp.where(cover, select, -1)
-        flat = None if base is None else base.reshape(-1, outputs)
-        rows = fill_rows(flat, table, select.reshape(-1).astype(jnp.int32), p.implementation)
-        return rows.reshape(*near.shape, outputs)
+    """What the outputs that are covered and not `near` are, as a base of the others, for windows
+    that have no table: a convolution of one channel."""
     geo = p.geometry
-    sums = jax.lax.conv_general_dilated(
+    found = jax.lax.conv_general_dilated(
         full[..., None].astype(jnp.float32),
-        whole.reshape(*window, 1, outputs),
+        sums.reshape(*window, 1, sums.shape[1]),
         geo.strides,
         geo.padding,
         rhs_dilation=geo.dilation,
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
         precision="highest",
     )
-    far = finish(sums)
+    if residual is not None:  # not read elsewhere
+        added = jnp.where((cover & ~near)[..., None], residual, jnp.zeros_like(residual))
+        found = found + added.astype(jnp.float32)
+    far = finish(p, found, bias)
     return jnp.where(cover[..., None], far, jnp.zeros_like(far) if base is None else base)
-
-
-def _windows(p: ConvParams, pixels: jax.Array, window: Any) -> jax.Array:
-    """int32[B, Ho, Wo]: bit t says whether the input's pixel at tap t is one of `pixels`."""
-    geo = p.geometry
-    pads = [(0, 0, 0), *((low, high, 0) for low, high in geo.padding)]
-    padded = jax.lax.pad(pixels.astype(jnp.int32), 0, pads)
-    rows, columns = geo.out_size(pixels.shape[1:], window)
-    found = jnp.zeros((pixels.shape[0], rows, columns), jnp.int32)
-    for t, (ky, kx) in enumerate(np.ndindex(*window)):
-        top, left = ky * geo.dilation[0], kx * geo.dilation[1]
-        bottom = top + (rows - 1) * geo.strides[0] + 1
-        right = left + (columns - 1) * geo.strides[1] + 1
-        part = padded[:, top : bottom : geo.strides[0], left : right : geo.strides[1]]
-        found = found | part << t
-    return found
 
 
 def _read_by(p: ConvParams, outputs: jax.Array, window: Any) -> jax.Array:
@@ -245,21 +216,6 @@ def _read_by(p: ConvParams, outputs: jax.Array, window: Any) -> jax.Array:
         jax.lax.bitwise_or,
         (1, *window),
         (1, 1, 1),
-        "VALID",
-        window_dilation=(1, *geo.dilation),
-    )
-
-
-def _seen_from(p: ConvParams, pixels: jax.Array, window: Any) -> jax.Array:
-    """bool[B, Ho, Wo]: the outputs with a tap on one of the input's `pixels`."""
-    geo = p.geometry
-    pads = [(0, 0, 0), *((low, high, 0) for low, high in geo.padding)]
-    return jax.lax.reduce_window(
-        jax.lax.pad(pixels, False, pads),
-        False,
-        jax.lax.bitwise_or,
-        (1, *window),
-        (1, *geo.strides),
         "VALID",
         window_dilation=(1, *geo.dilation),
     )

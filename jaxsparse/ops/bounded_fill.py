@@ -17,6 +17,9 @@ def fill_rows(
 ) -> jax.Array:
     """Row by row `table[select]`, or `base` where `select` is -1.
 
+    Differentiable in base and table; the table's gradient reads the cotangent once for each of its
+    entries, and is the same bit by bit every time.
+
     Args:
         base: [rows, n], whose buffer becomes the result's where it may be donated; None: rows that
             are not selected hold anything.
@@ -46,9 +49,12 @@ def _backward(implementation: Implementation, saved: Any, g: jax.Array) -> Any:
     entry = _entries(select)
     chosen = (entry >= 0)[:, None]
     nothing = jnp.zeros_like(g)
-    taken = jnp.where(chosen, g, nothing).astype(jnp.float32)
-    into = jnp.where(entry >= 0, entry, len(table))
-    sums = jnp.zeros(table.shape, jnp.float32).at[into].add(taken, mode="drop")
+
+    def total(k: jax.Array) -> jax.Array:
+        """One entry's rows, added in a fixed order: a scatter adds in any on a GPU."""
+        return jnp.where((entry == k)[:, None], g, nothing).astype(jnp.float32).sum(0)
+
+    sums = jax.lax.map(total, jnp.arange(len(table), dtype=np.int32))
     left = (jnp.where(chosen, nothing, g),) if based else ()
     return (sums.astype(table.dtype), None, *left)
 

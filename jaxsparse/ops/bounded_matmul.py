@@ -62,7 +62,9 @@ def bounded_matmul(
             row), "slab" (a block per row and slab of outputs), "column" (blocks of images x
             neurons, decided rows pruned), "converged" (images equal to one of a few among them are
             not computed; `js.bounded.converged` is the whole stack, with threshold and tolerance).
-            None: "column". The CPU kernel has one way, vectorised over images, and takes them all.
+            None: "row" where there are few entries for the values that it reads, else "column",
+            for few images spread wider. The CPU kernel has one way, vectorised over images, and
+            takes them all.
         record: False writes every value and sets no code.
         segment: elements that one code stands for; None chooses by `js.recorder.choose_segment`.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
@@ -80,7 +82,8 @@ def bounded_matmul(
         )
     if len(layer.starts.shape) != 1:
         raise ValueError("layer is a stack of layers: scan over it, or take one entry")
-    if not isinstance(acts, Activations):
+    known = isinstance(acts, Activations)
+    if not known:
         acts = Activations.plain(acts)
     values = check_values(acts.values)
     if values.shape[1] != layer.n_in:
@@ -101,7 +104,6 @@ def bounded_matmul(
         else tuple(implementation)
     )
     params = Params(dataflow, bool(record), segment, name)
-    acts = Activations(values, acts.recorder)
     codes = acts.recorder.codes
     note_call(
         "bounded_matmul",
@@ -111,6 +113,9 @@ def bounded_matmul(
         Counted(codes.size, (codes == MIXED).sum()),
         "input segments",
     )
+    if not known:  # a handler needs no codes to be told so
+        codes = jnp.zeros((values.shape[0], 0), jnp.uint8)
+    acts = Activations(values, dataclasses.replace(acts.recorder, codes=codes))
     return _run(params, *lift(acts, jax.tree.map(jnp.asarray, layer)))
 
 

@@ -16,7 +16,7 @@ from jaxsparse.ffi import ffi_call
 from jaxsparse.recorder import Recorder
 from jaxsparse.recorder.types import segment_count
 
-_DATAFLOWS = {None: 2, "row": 0, "slab": 1, "column": 2}
+_DATAFLOWS = {"row": 0, "slab": 1, "column": 2, None: 3}
 _ALIGN = 64
 _BLOCK = 16  # images of the CPU kernel's narrowest tile
 _STATE = 1 << 20  # bytes of activations that one worker keeps in its cache
@@ -37,17 +37,19 @@ def call(p: Any, platform: str, acts: Activations, layer: Layer) -> Activations:
     """One layer: operands as in docs/kernels/contract.md."""
     batch, n_out = acts.values.shape[0], layer.n_out
     segments = segment_count(n_out, p.segment)
-    scratch = 0
+    scratch, codes = 0, acts.recorder.codes
     if platform == "cpu":
+        if layer.n_in and codes.shape[1] == 0:
+            codes = jnp.zeros((batch, segment_count(layer.n_in, acts.recorder.segment)), np.uint8)
         tile = cpu_tile(max(layer.n_in, layer.distinct), batch)
         scratch = _workers() * (tile * 4 * (layer.n_in + layer.distinct + 4) + 8 * _ALIGN)
-    elif _DATAFLOWS[p.dataflow] == 2:
+    elif _DATAFLOWS[p.dataflow] >= 2:
         scratch = 4 * (batch + 2)
-    values, codes, _ = ffi_call(
+    values, found, _ = ffi_call(
         "jaxsparse_bounded_matmul",
         [((batch, n_out), np.float32), ((batch, segments), np.uint8), ((scratch,), np.uint8)],
         acts.values,
-        acts.recorder.codes,
+        codes,
         layer.starts,
         layer.indices,
         layer.weights,
@@ -62,7 +64,7 @@ def call(p: Any, platform: str, acts: Activations, layer: Layer) -> Activations:
         keeps_upper=int(layer.keeps_upper(acts.recorder.upper)),
         dataflow=_DATAFLOWS[p.dataflow],
     )
-    return Activations(values, Recorder(codes, p.segment, layer.upper))
+    return Activations(values, Recorder(found, p.segment, layer.upper))
 
 
 def call_network(net: Any, platform: str, x: Any) -> Activations:
@@ -104,7 +106,8 @@ def _places(expand: Any) -> Any:
 def _call_single(net: Any, x: Any) -> Activations:
     facts = (net.n_in, net.n_out, net.upper, False, math.inf)
     layer = Layer(net.starts, net.indices, net.weights, net.bias, net.expand, *facts)
-    return call(Single(max(net.n_out, 1)), "cuda", Activations.plain(x), layer)
+    unknown = Recorder(jnp.zeros((x.shape[0], 0), jnp.uint8), max(net.n_in, 1), 0.0)
+    return call(Single(max(net.n_out, 1)), "cuda", Activations(x, unknown), layer)
 
 
 def network_scratch(net: Any, batch: int) -> int:

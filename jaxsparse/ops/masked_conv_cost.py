@@ -6,8 +6,8 @@ into a row of costs. Linear in the rates, so that they can be fitted.
     even  = waves * steps * row_step                  what shares the machine's bandwidths
 
 MB are those of the result that no product writes; waves = rows * column tiles / (multiprocessors *
-tile_m); steps are of 128 bytes of the flat (tap, channel) axis. Variants that stream K share the
-last wave: all of theirs is even.
+tile_m); steps are of 128 bytes of the flat (tap, channel) axis, or, where a box holds pixels of 64
+bytes, of one tap. Variants that stream K share the last wave: all of theirs is even.
 """
 
 import math
@@ -17,8 +17,9 @@ from jaxsparse.select.costs import EVERY, Candidate, staircase
 from jaxsparse.select.table import DENSE, Rate
 from jaxsparse.select.variants import Variant
 
-#: Bytes of the K axis that one step multiplies.
+#: Bytes of the K axis that one step multiplies, and of a narrow pixel, which is a step by itself.
 STEP_BYTES = 128
+NARROW_BYTES = 64
 MEGABYTE = 1e6
 
 
@@ -66,7 +67,9 @@ class Terms(NamedTuple):
 def terms(row: Variant, work: Work, area: int, processors: int) -> Terms:
     """The terms of a variant on tiles of `area` pixels."""
     split = row.fields["split_k"]
-    steps = -(-work.taps * work.channels * work.itemsize // STEP_BYTES)
+    pixel_bytes = work.channels * work.itemsize
+    narrow = row.fields["box"] and pixel_bytes == NARROW_BYTES
+    steps = work.taps if narrow else -(-work.taps * pixel_bytes // STEP_BYTES)
     columns = max(-(-work.outputs // row.fields["tile_n"]), 1)
     rows = processors * row.fields["tile_m"] / (columns * split)
     pixel = work.outputs * work.itemsize / MEGABYTE

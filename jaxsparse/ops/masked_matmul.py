@@ -23,7 +23,13 @@ from jaxsparse.ops.checks import (
     check_offsets,
     result_dtype,
 )
-from jaxsparse.ops.masked_matmul_blocks import BlockCount, check_mask, granularities, share
+from jaxsparse.ops.masked_matmul_blocks import (
+    BlockCount,
+    check_density,
+    check_mask,
+    granularities,
+    share,
+)
 from jaxsparse.ops.masked_matmul_core import MatmulParams, product
 from jaxsparse.ops.masked_matmul_run import OFFERED, block_counts, describe
 from jaxsparse.select.explain import record
@@ -39,6 +45,7 @@ def masked_matmul(
     granularity: tuple[int, int] | Mapping[str, tuple[int, int]] = (1, 1),
     precision: jax.lax.PrecisionLike = None,
     preferred_element_type: Any = None,
+    density: float | None = None,
     implementation: Implementation = None,
 ) -> Float[Array, "*batch m n"]:
     """A matrix product in which blocks of the operands are zero and blocks of the result are not
@@ -62,6 +69,10 @@ def masked_matmul(
         precision: as in jax.lax.
         preferred_element_type: the result's dtype: a's dtype (default) or float32. Sums are
             float32 in any case.
+        density: the share of the masks' blocks that are kept, about, where it is known when this is
+            traced (a pruning schedule); the result does not depend on it. On a GPU the dense
+            product of the masked operands is taken where it is the faster one at this share. The
+            value is rounded up to a twentieth: so many traces, and no more.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:
@@ -102,6 +113,7 @@ def masked_matmul(
         canonical_precision(precision),
         out_dtype.name,
         implementation_key(implementation),
+        density=check_density(density),
     )
     flat = [None if v is None else _flatten(v, batch) for v in named.values()]
     flat = share(flat, blocks)

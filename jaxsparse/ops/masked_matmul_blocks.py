@@ -1,6 +1,7 @@
 """The masks of `masked_matmul`: their checks, and products that share an operand taken as one."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,6 +52,21 @@ def _pair(value: Any) -> Block:
                 f"granularity={tuple(value)}; a block has 1 to 2^31 - 1 rows and columns"
             )
     return int(value[0]), int(value[1])
+
+
+def check_density(value: Any) -> float | None:
+    """`value`, None or a number from 0 to 1, rounded up to a twentieth.
+
+    Raises:
+        TypeError, ValueError: for anything else.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"density={value!r}; it takes None or a number that is known when traced")
+    if not 0 <= value <= 1:
+        raise ValueError(f"density={value!r}; it takes a share, from 0 to 1")
+    return math.ceil(20 * float(value)) / 20
 
 
 def check_mask(name: str, mask: Any, size: Block, block: Block) -> jax.Array | None:

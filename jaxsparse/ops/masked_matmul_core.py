@@ -40,10 +40,16 @@ def _bwd(p: MatmulParams, saved: Any, g: jax.Array):
     a_block, b_block, out_block = p.blocks
     g = g.astype(a.dtype)
     for_a = dataclasses.replace(
-        p, blocks=(out_block, b_block[::-1], a_block), out_dtype=_sum_dtype(a, g)
+        p,
+        blocks=(out_block, b_block[::-1], a_block),
+        out_dtype=_sum_dtype(a, g),
+        turned=False,
     )
     for_b = dataclasses.replace(
-        p, blocks=(a_block[::-1], out_block, b_block), out_dtype=_sum_dtype(b, g)
+        p,
+        blocks=(a_block[::-1], out_block, b_block),
+        out_dtype=_sum_dtype(b, g),
+        turned=not p.turned,
     )
     da = product(for_a, g, _swap(b), out_mask, _swap(b_mask), a_mask)
     db = product(for_b, _swap(a), g, _swap(a_mask), out_mask, b_mask)

@@ -19,6 +19,11 @@ _ALIGN = 64
 _MAX_WORKERS = 64
 _GROUP_PANELS = 72
 _SIDES = ("rows", "cols")
+#: The variant of a mask on the result alone. It reads b with K contiguous, as it lies where b is
+#: the other operand of a gradient.
+SAMPLED = "sampled"
+#: Tiles of pieces of an operand that lies transposed: it turns what the mask keeps.
+TURNED = "turned"
 
 
 def product(p: Any, platform: str, variant: str, a: Any, b: Any, *masks: Any) -> jax.Array:
@@ -29,6 +34,13 @@ def product(p: Any, platform: str, variant: str, a: Any, b: Any, *masks: Any) ->
         operands = (_swap(b), _swap(a), b_mask, a_mask, out_mask)
         return _swap(_call(p, platform, variant, blocks, *operands))
     return _call(p, platform, variant, p.blocks, a, b, *masks)
+
+
+def has_boxes(a: Any, block: Any) -> bool:
+    """Whether blocks of a are whole 32 rows and 128 bytes: TMA loads them as they lie, and only the
+    index asks for the mask, which it takes as it is.
+    """
+    return block[0] % 32 == 0 and block[1] % (128 // a.dtype.itemsize) == 0
 
 
 def transposes(platform: str, masks: Any) -> bool:
@@ -47,13 +59,25 @@ def _call(p: Any, platform: str, variant: str, blocks: Any, a: Any, b: Any, *mas
     shape = (max(v.shape[0] for v in operands if v is not None), a.shape[1], b.shape[2])
     if any(v is not None and v.shape[0] == 0 for v in operands):
         shape = (0, *shape[1:])
-    words = [jnp.zeros((0, 0, 0), jnp.uint32) if m is None else pack_mask(m) for m in masks]
+    bools = platform == "cuda" and variant != "direct" and has_boxes(a, blocks[0])
+    words = [
+        jnp.zeros((0, 0, 0), jnp.uint32)
+        if m is None
+        else m
+        if i == 0 and bools and masks[1] is None
+        else pack_mask(m)
+        for i, m in enumerate(masks)
+    ]
     sizes = {
         f"{name}_{side}": size
         for name, block in zip(("a", "b", "out"), blocks, strict=True)
         for side, size in zip(_SIDES, block, strict=True)
     }
     scratch = _workspace(platform, variant, blocks, shape, a, b, masks)
+    if variant == SAMPLED:
+        b = _swap(b)
+    if variant == TURNED:
+        a = _swap(a)
     return ffi_call(
         "jaxsparse_masked_matmul",
         [(shape, p.out_dtype), ((scratch,), np.uint8)],
@@ -72,24 +96,17 @@ def _workspace(platform: str, variant: str, blocks: Any, shape: Any, a: Any, b: 
     if variant == "direct":
         return 0
     lists = [0 if m is None else m.shape[0] for m in masks]
-    return native("cuda").masked_matmul_workspace(
-        (*shape, a.shape[2], a.shape[0], b.shape[0]), lists, blocks[0], DTYPES[a.dtype.name]
-    )
+    sizes, dtype = (*shape, a.shape[2], a.shape[0], b.shape[0]), DTYPES[a.dtype.name]
+    if variant == SAMPLED:
+        return native("cuda").sampled_matmul_workspace(sizes, lists[2], blocks[2], dtype)
+    turned = variant == TURNED
+    return native("cuda").masked_matmul_workspace(sizes, lists, blocks[0], dtype, turned)
 
 
 def variants(p: Any, platform: str, a: Any, b: Any, masks: Any) -> list[str]:
     """The variants whose handler takes this problem."""
     names = table("masked_matmul", platform)
     return [n for n in names if reason_against(p, platform, n, a, b, masks) is None]
-
-
-def portfolio(p: Any, platform: str, a: Any, b: Any, masks: Any) -> list[str]:
-    """What to choose among, in order of preference where nothing was measured: XLA's dense product
-    comes before the kernel on CUDA cores, which it beats on all but nearly empty masks.
-    """
-    names = variants(p, platform, a, b, masks)
-    last = [n for n in names if n == "direct"]
-    return [*(n for n in names if n != "direct"), "dense", *last]
 
 
 def reason_against(p: Any, platform: str, variant: str, a: Any, b: Any, masks: Any) -> str | None:
@@ -104,12 +121,19 @@ def reason_against(p: Any, platform: str, variant: str, a: Any, b: Any, masks: A
     if a.dtype == np.float32 and p.precision == "highest":
         return "float32 products are asked for, not TF32"
     left = masks[1 if transposes(platform, masks) else 0]
-    if variant == "pieces":
+    if variant in ("pieces", TURNED):
         if left is None or masks[2] is not None:
             return "tiles of pieces need a mask on an operand and none on the result"
-        rows, columns = p.blocks[1][::-1] if transposes(platform, masks) else p.blocks[0]
-        if rows % 32 or columns % (128 // a.dtype.itemsize):
+        block = p.blocks[1][::-1] if transposes(platform, masks) else p.blocks[0]
+        if not has_boxes(a, block):
             return "tiles of pieces need blocks of whole 32 rows and 128 bytes of K"
+    if variant == TURNED and (masks[0] is None or m % vector or lists * m * k >= 2**33):
+        return "turned pieces need a mask on a, columns of 16 bytes, and at most 2^33 entries"
+    if variant == SAMPLED:
+        if masks[2] is None or masks[0] is not None or masks[1] is not None:
+            return "sampled products need a mask on the result, and none on an operand"
+        if max(m, n) > 2**20 or max(lists, k // vector) * n >= 2**31:
+            return "a side of the result passes 2^20, or b 2^31 rows or pieces of 16 bytes"
     if not _is_hopper():
         return "the device is not of compute capability 9.0"
     if k == 0 or k % vector or n % vector:

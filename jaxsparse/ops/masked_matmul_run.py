@@ -16,6 +16,7 @@ from jax.custom_batching import custom_vmap
 from jaxsparse.ffi import Implementation, dispatch
 from jaxsparse.ops import masked_matmul_native as native
 from jaxsparse.ops.batching import unfold
+from jaxsparse.ops.masked_matmul_choice import portfolio
 from jaxsparse.reference import masked_matmul as reference
 from jaxsparse.select import Problem, choose
 from jaxsparse.select.select import select
@@ -33,13 +34,16 @@ for _platform in ("cpu", "cuda"):
 @dataclasses.dataclass(frozen=True)
 class MatmulParams:
     """What is static about one call: the block sizes of the masks of a, b and the result, and
-    options.
+    options. `turned`: a is the transpose of an array that exists. `density`: the share of the
+    blocks that masks are said to keep.
     """
 
     blocks: tuple[Block, Block, Block]
     precision: str
     out_dtype: str
     implementation: Implementation = None
+    turned: bool = False
+    density: float | None = None
 
     @property
     def lax_precision(self) -> lax.Precision:
@@ -122,7 +126,7 @@ def describe(p: MatmulParams, name: str, a: Any, b: Any, masks: Any):
     """
     if name == "reference":
         return None, {}
-    offered = native.portfolio(p, name, a, b, masks)
+    offered = portfolio(p, name, a, b, masks)
     choice = choose(problem_of(p, a, b, masks, name), offered)
     names = table("masked_matmul", name)
     against = {v: native.reason_against(p, name, v, a, b, masks) for v in names}
@@ -136,7 +140,7 @@ def _on_device(p: MatmulParams, platform: str, a, b, a_mask, b_mask, out_mask):
         name: functools.partial(_reference, p)
         if name == "dense"
         else functools.partial(native.product, p, platform, name)
-        for name in native.portfolio(p, platform, a, b, masks)
+        for name in portfolio(p, platform, a, b, masks)
     }
     run = select(problem_of(p, a, b, masks, platform), branches, block_counts(*masks)[1])
     return run(a, b, *masks)

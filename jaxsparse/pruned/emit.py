@@ -9,7 +9,10 @@ them accumulators. `mates` warps share a tile, each with its own slice: warps of
 the same code, and x is read once for all of them. Rows stream through `STAGES` shared-memory stages
 of 128 bytes a row (`cp.async`, 16-byte pieces swizzled by the row, so that a lane reads its own row
 without bank conflicts). Slices are runs of outputs of nearly equal work. Blocks walk row tiles
-first, so that the code of few slices stays in the instruction cache while the tiles last.
+first, so that the code of few slices stays in the instruction cache while the tiles last. Longer
+code is fetched from the second-level cache, a few cycles an instruction and scheduler: with few
+rows of x a cluster of `parts` blocks splits the inputs, so that each fetches less, and adds up its
+sums in distributed shared memory.
 """
 
 import hashlib
@@ -38,7 +41,8 @@ class Code:
         slices: runs of outputs, a multiple of the mates.
         shape: its tunables.
         fused: products in the code; 16 bytes of machine code each.
-        largest: products of the largest slice.
+        largest: products of the largest slice, or of its largest part.
+        hopper: whether it is for compute capability 9.0 and up.
     """
 
     ptx: bytes
@@ -47,6 +51,7 @@ class Code:
     shape: CodeShape
     fused: int
     largest: int
+    hopper: bool
 
 
 def split_evenly(work: np.ndarray, parts: int, most: int, align: int = 1) -> list[int]:
@@ -99,9 +104,11 @@ class Emitter:
         dtype: of x ("float32", "bfloat16", "float16").
         out_dtype: of the result.
         shape: the tunables.
+        hopper: for compute capability 9.0 and up: the modules of a product may overlap, and the
+            inputs may be split.
 
     Raises:
-        ValueError: rows of x are not a multiple of 16 bytes.
+        ValueError: rows of x are not a multiple of 16 bytes, or parts without clusters.
     """
 
     def __init__(
@@ -114,10 +121,13 @@ class Emitter:
         dtype: str = "float32",
         out_dtype: str = "float32",
         shape: CodeShape | None = None,
+        hopper: bool = False,
     ) -> None:
         self.n_out, self.n_in = len(indptr) - 1, n_in
         self.dtype, self.out_dtype = dtype, out_dtype
-        self.shape = shape or CodeShape()
+        self.shape, self.hopper = shape or CodeShape(), hopper
+        if self.shape.parts > 1 and not hopper:
+            raise ValueError(f"parts={self.shape.parts}: only Hopper has clusters of blocks")
         self.element = ELEMENT_BYTES[dtype]
         self.piece = 16 // self.element  # inputs of a 16-byte piece
         self.chunk = 8 * self.piece  # inputs of a stage
@@ -132,7 +142,10 @@ class Emitter:
         slices += -slices % self.shape.mates
         self.cuts = split_evenly(np.diff(indptr), slices, self.shape.slice_width, self.vector)
         self.cuts += [self.n_out] * (slices + 1 - len(self.cuts))
-        self.chunks = np.unique(self.k // self.chunk)
+        self.chunks, work = np.unique(self.k // self.chunk, return_counts=True)
+        ends = split_evenly(work, self.shape.parts, max(1, len(work)))
+        ends += [len(work)] * (self.shape.parts + 1 - len(ends))
+        self.part_chunks = [self.chunks[a:b] for a, b in itertools.pairwise(ends)]
         self.lines: list[str] = []
         self.largest = 0
 
@@ -144,19 +157,26 @@ class Emitter:
         """A module of slices `first` to `last` (all): one kernel that branches to its slice."""
         cuts = self.cuts[first : len(self.cuts) if last is None else last + 1]
         self.lines, self.largest, fused = [], 0, 0
-        self.put(".version 7.4", ".target sm_80", ".address_size 64")
+        newer = (".version 8.0", ".target sm_90")
+        versions = newer if self.hopper else (".version 7.4", ".target sm_80")
+        self.put(*versions, ".address_size 64")
         self.put(".extern .shared .align 128 .b8 memory[];")
         bounds = ", ".join(map(str, cuts))
         self.put(f".const .align 4 .u32 bounds[{len(cuts)}] = {{{bounds}}};")
         self.put(*kernel_head(self, len(cuts) - 1))
         for i, (begin, end) in enumerate(itertools.pairwise(cuts)):
             inside = np.flatnonzero((self.j >= begin) & (self.j < end))
-            self.largest = max(self.largest, len(inside))
             fused += len(inside)
-            self._slice(f"slice{i}", begin, end, inside)
+            for part, chunks in enumerate(self.part_chunks):
+                name = f"slice{i}" if self.shape.parts == 1 else f"slice{i}part{part}"
+                mine = inside[np.isin(self.k[inside] // self.chunk, chunks)]
+                self.largest = max(self.largest, len(mine))
+                self._slice(name, begin, end, mine, [int(c) for c in chunks])
         self.put(*kernel_tail(self))
         ptx = "\n".join(self.lines).encode() + b"\n"
-        return Code(ptx, digest_of(ptx), len(cuts) - 1, self.shape, fused, self.largest)
+        return Code(
+            ptx, digest_of(ptx), len(cuts) - 1, self.shape, fused, self.largest, self.hopper
+        )
 
     def modules(self, most: int) -> tuple[Code, ...]:
         """Modules of some slices each, of about `most` products: they assemble side by side."""
@@ -166,22 +186,23 @@ class Emitter:
         ends = [blocks * (i + 1) // count * mates for i in range(count)]
         return tuple(self.module(a, b) for a, b in itertools.pairwise([0, *ends]))
 
-    def _slice(self, name: str, first: int, last: int, entries: np.ndarray) -> None:
+    def _slice(
+        self, name: str, first: int, last: int, entries: np.ndarray, chunks: list[int]
+    ) -> None:
         # Registers: source, the lane's piece of its first row; low and high, where the pieces of
         # its even and odd rows go; from0..7, the eight pieces of the lane's own row.
         width = last - first
         self.put(f"{name}:")
         self.put(*(f"mov.f32 a{i}, 0f00000000;" for i in range(width)))
         of_chunk = self.k[entries] // self.chunk
-        chunks = [int(c) for c in self.chunks]
         for i in range(STAGES - 1):
             self._load(chunks[i] if i < len(chunks) else -1, i)
         for i, chunk in enumerate(chunks):
-            self.put(f"cp.async.wait_group {STAGES - 2};", *meet(self.shape))
+            self.put(f"cp.async.wait_group {STAGES - 2};", *meet(self))
             ahead = i + STAGES - 1
             self._load(chunks[ahead] if ahead < len(chunks) else -1, ahead % STAGES)
             self._multiply(entries[of_chunk == chunk], chunk, i % STAGES, first)
-        self.put("cp.async.wait_all;", *meet(self.shape))
+        self.put("cp.async.wait_all;", *meet(self))
         self._park(width)
         self.put("bra.uni summed;")
 

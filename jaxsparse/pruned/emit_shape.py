@@ -9,9 +9,9 @@ LANES = 32
 # More cost more to fetch and to compile than they save.
 MOST_PRODUCTS = 110_000
 # Of a module, about: the modules of a product are assembled side by side.
-MODULE_PRODUCTS = 14_000
+MODULE_PRODUCTS = 28_000
 # Compiled in a few seconds: more are only generated where they were measured or demanded.
-QUICK_PRODUCTS = 30_000
+QUICK_PRODUCTS = 60_000
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -23,11 +23,13 @@ class CodeShape:
         slice_width: the most outputs of a slice: accumulators of a lane.
         mates: warps that share a row tile, each with its own slice.
         row_tiles: row tiles of a block, at most 15.
+        parts: blocks of a cluster that split the inputs: 1, 2, 4 or 8.
     """
 
     slice_width: int = 64
     mates: int = 4
     row_tiles: int = 4
+    parts: int = 1
 
     @property
     def threads(self) -> int:

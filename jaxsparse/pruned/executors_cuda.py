@@ -11,13 +11,14 @@ import numpy as np
 
 from jaxsparse.pruned.emit import Emitter
 from jaxsparse.pruned.emit_shape import (
+    ELEMENT_BYTES,
     MODULE_PRODUCTS,
     MOST_PRODUCTS,
     QUICK_PRODUCTS,
     CodeShape,
 )
 from jaxsparse.pruned.executor import Executor, Packed, Problem
-from jaxsparse.pruned.executors_decode import DECODE_EXECUTORS, HALF, built
+from jaxsparse.pruned.executors_decode import DECODE_EXECUTORS, HALF, built, clusters
 from jaxsparse.pruned.module import CodeModule
 from jaxsparse.pruned.rows import pack_rows
 from jaxsparse.pruned.vectors import GROUPS, OUTPUTS, WARPS, pack_vectors
@@ -30,6 +31,9 @@ _QUAD_CYCLES = {1: 13.8, 2: 14.5, 4: 22.0}  # by rows of a lane
 _RUN_CYCLES = 75.0
 # Where `code` beat cuBLAS's float32 in every measurement (docs/kernels/pruned_gpu.md).
 _WON_ROWS, _WON_INPUTS, _WON_OUTPUTS, _WON_DENSITY = 1_568, (32, 2048), (64, 2048), 0.105
+_WON_ROWS_SHORT, _SHORT = 784, 10_000  # with so few kept weights
+_WON_ROWS_SPLIT = 392  # where clusters may split the inputs
+_FEW_BLOCKS = 28  # of long code: fewer are made more by splitting the inputs
 
 
 def _variants() -> dict[str, Any]:
@@ -172,37 +176,56 @@ def _code_against(problem: Problem) -> str | None:
 
 
 def _code_shape(problem: Problem) -> CodeShape:
-    """Many rows: slices that share x. Few: slices apart, as wide as a short stream of instructions
-    allows.
+    """Code that the instruction cache holds: many rows, slices that share x; few, slices apart.
+    Longer code, unless one launch ends it in two rounds of blocks: as many warps as the registers
+    allow, for each of them waits for its instructions; few blocks of it: the inputs split.
     """
     pattern = problem.pattern
     n, tiles = pattern.n_out, -(-problem.positions // 32)
     whole = 4 * -(-n // 4)
+    near = pattern.entries <= MODULE_PRODUCTS and pattern.entries * 64 <= 3500 * n
+    if _long(problem) and not (near and -(-tiles // 4) * -(-n // 64) <= 2 * _SMS):
+        tiles = min(tiles, 7)
+        chunks = pattern.n_in * ELEMENT_BYTES[problem.dtype] // 128
+        blocks = -(-problem.positions // (32 * tiles)) * -(-n // 128)
+        if blocks >= _FEW_BLOCKS:
+            split = clusters() and blocks < 100 and chunks >= 64
+            return CodeShape(32, 4, tiles, 2 if split else 1)
+        parts = max(p for p in (1, 2, 4, 8) if p == 1 or (clusters() and 4 * p <= chunks))
+        return CodeShape(min(64, whole), 1, tiles, parts)
     if tiles * -(-n // 64) >= 16 * _SMS:
-        narrow = n <= 128 or pattern.n_in >= 1024
-        return CodeShape(32, 4, 2) if narrow and n > 64 else CodeShape(min(64, whole), 2, 4)
-    if pattern.entries * 64 <= 3500 * n:
-        return CodeShape(min(64, whole), 1, 4)
-    return CodeShape(min(16, whole), 4, 4)
+        return CodeShape(min(64, whole), 2 if n > 64 else 1, 4)
+    return CodeShape(min(64, whole), 1, 4)
+
+
+def _long(problem: Problem) -> bool:
+    """Whether the code passes what the instruction cache holds."""
+    entries = problem.pattern.entries
+    return entries > 20_000 or (entries > 10_000 and entries * 64 > 2500 * problem.pattern.n_out)
 
 
 def _code_cost(problem: Problem) -> float:
-    # Products, the passes over x, or the code that a multiprocessor fetches: what takes longest.
+    # Products, the passes over x, or the code that each warp waits for: what takes longest.
     pattern, shape = problem.pattern, _code_shape(problem)
     m, slices = problem.positions, -(-pattern.n_out // shape.slice_width)
     products = m * pattern.entries / (_SMS * 30.0 * 1755.0)
     passes = -(-slices // shape.mates)
-    moved = 4.0 * m * (pattern.n_in * passes + 2 * pattern.n_out) / 4.0e6
-    fetched = 3.56 * shape.mates * pattern.entries / slices / 1755.0
-    return _LAUNCH + max(products, moved, fetched)
+    moved = 4.0 * m * (pattern.n_in * passes + pattern.n_out) / 3.9e6
+    streams = shape.mates if shape.parts == 1 else 4
+    fetched = 3.56 * streams * pattern.entries / (slices * shape.parts) / 1755.0
+    modules = min(passes, -(-pattern.entries // MODULE_PRODUCTS))
+    return _LAUNCH + 0.8 * (modules - 1) + max(products, moved, fetched)
 
 
 def _code_won(problem: Problem) -> bool:
     pattern = problem.pattern
+    least = _WON_ROWS if pattern.entries > _SHORT else _WON_ROWS_SHORT
+    if _long(problem) and clusters():
+        least = _WON_ROWS_SPLIT
     return (
         problem.dtype == "float32"
         and problem.precision == "highest"
-        and problem.positions >= _WON_ROWS
+        and problem.positions >= least
         and _WON_INPUTS[0] <= pattern.n_in <= _WON_INPUTS[1]
         and _WON_OUTPUTS[0] <= pattern.n_out <= _WON_OUTPUTS[1]
         and pattern.density <= _WON_DENSITY
@@ -222,15 +245,22 @@ def _pack_code(problem: Problem, candidate: Any, values: np.ndarray) -> Packed:
         dtype=problem.dtype,
         out_dtype=problem.out_dtype,
         shape=shape,
+        hopper=clusters(),
     ).modules(MODULE_PRODUCTS)
     owner = CodeModule(codes, problem)
     return Packed(CODE, order=np.zeros(0, np.int32), code=owner.digest, owner=owner)
 
 
 def _code_candidates(problem: Problem) -> list[Any]:
+    n = problem.pattern.n_out
     shapes = [(64, 1, 4), (64, 1, 8), (32, 1, 4), (64, 4, 4), (64, 2, 4), (32, 4, 4), (32, 4, 2)]
-    shapes += [(16, 4, 4), (16, 8, 2), (128, 2, 4)]
-    return [None, *(s for s in shapes if s[0] * s[1] <= max(64, 2 * problem.pattern.n_out))]
+    shapes += [(16, 4, 4), (16, 8, 2), (128, 2, 4), (64, 2, 7), (32, 4, 7)]
+    split = [(32, 4, 7, parts) for parts in (2, 4, 8)] + [(64, 2, 7, 4), (64, 1, 7, 4)]
+    return [
+        None,
+        *(s for s in shapes if s[0] * s[1] <= max(64, 2 * n)),
+        *(s for s in split if clusters() and s[0] * s[1] <= 2 * n),
+    ]
 
 
 def _never_won(problem: Problem) -> bool:

@@ -23,6 +23,9 @@ _SMS = 132
 _WON_SIZES, _WON_DENSITY, _PAIRS_WON_SIZE = (4096, 8192), 0.105, 8192
 # Where `runs` did: up to which density with how many rows of x.
 _RUNS_WON_SIZES, _RUNS_WON = (4096, 16384), ((0.105, 8), (0.305, 4), (0.505, 1))
+# Runs of a weight, without padding, for which two blocks a multiprocessor were faster: 4096 x 4096
+# at 90 %, up to 4 rows of x.
+_TWO_BLOCKS_RUNS = (66_000, 132_000)
 _LANES_X_BYTES = 64 << 10  # of a block: more cost more to load than the sums of a cluster
 
 
@@ -210,9 +213,17 @@ def _runs_against(problem: Problem) -> str | None:
     return why
 
 
-def _runs_choice(problem: Problem) -> tuple[int, int]:
-    """Bits of a place, and parts: the fewest that fit."""
-    return min(_runs_candidates(problem)[1:], key=lambda c: (c[1], (c[0] == 8) == _dense(problem)))
+def _runs_choice(problem: Problem) -> tuple[int, int, int]:
+    """Bits of a place, parts (the fewest that fit) and blocks: two a multiprocessor where few rows
+    meet threads of one run, so that one block's beginning hides another's end.
+    """
+    able = [c for c in _runs_candidates(problem)[1:] if c[2] == runs.BLOCKS[0]]
+    bits, parts, blocks = min(able, key=lambda c: (c[1], (c[0] == 8) == _dense(problem)))
+    low, high = _TWO_BLOCKS_RUNS
+    few = problem.positions <= 4 and low <= problem.pattern.entries / runs.ENTRIES <= high
+    if few and (bits, parts, runs.BLOCKS[1]) in _runs_candidates(problem):
+        blocks = runs.BLOCKS[1]
+    return bits, parts, blocks
 
 
 def _dense(problem: Problem) -> bool:
@@ -227,12 +238,18 @@ def _runs_cost(problem: Problem) -> float:
 
 def _pack_runs(problem: Problem, candidate: Any) -> Packed:
     choice = tuple(candidate or _runs_choice(problem))
+    choice += runs.BLOCKS[:1] * (3 - len(choice))  # plans tuned before there were blocks to choose
     if choice not in _runs_candidates(problem):
-        raise ValueError(f"candidate={candidate!r}: no such bits and parts of the runs executor")
-    pattern, (bits, parts) = problem.pattern, choice
-    rows = max(1, problem.positions)
+        raise ValueError(f"candidate={candidate!r}: no such bits, parts and blocks of runs")
+    pattern, (bits, parts, blocks) = problem.pattern, choice
     pack = runs.pack_runs(
-        pattern.indptr, pattern.indices, pattern.n_in, bits=bits, parts=parts, rows=rows
+        pattern.indptr,
+        pattern.indices,
+        pattern.n_in,
+        bits=bits,
+        parts=parts,
+        rows=max(1, problem.positions),
+        blocks=blocks,
     )
     return Packed(
         RUNS,
@@ -251,9 +268,10 @@ def _pack_runs(problem: Problem, candidate: Any) -> Packed:
 def _runs_candidates(problem: Problem) -> list[Any]:
     pattern, rows = problem.pattern, max(1, problem.positions)
     able = [
-        (bits, parts)
+        (bits, parts, blocks)
         for parts in PARTS
-        if runs.fits(pattern.n_in, pattern.n_out, parts, rows)
+        for blocks in runs.BLOCKS
+        if runs.fits(pattern.n_in, pattern.n_out, parts, rows, blocks)
         for bits in runs.BITS
     ]
     return [None, *able]
@@ -285,6 +303,8 @@ def _pairs_won(problem: Problem) -> bool:
 def _runs_won(problem: Problem) -> bool:
     pattern, (low, high) = problem.pattern, _RUNS_WON_SIZES
     most = next((rows for density, rows in _RUNS_WON if pattern.density <= density), 0)
+    if pattern.density <= _WON_DENSITY and pattern.n_in * pattern.n_out <= 4200 * 4200:
+        most = LANES_MOST_ROWS
     return problem.positions <= most and all(
         low <= size <= high for size in (pattern.n_in, pattern.n_out)
     )

@@ -36,6 +36,8 @@ class CodeModule:
             shape.row_tiles,
             shape.threads,
             shape.shared_bytes,
+            shape.parts,
+            int(codes[0].hopper),
         ]
         texts = [(code.ptx, code.slices) for code in codes]
         native.pruned_code_add(self.digest, texts, facts)

@@ -17,23 +17,29 @@ MIXED, ZERO, UPPER = 0, 1, 2
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=("codes",), meta_fields=("segment", "upper")
+    jax.tree_util.register_dataclass,
+    data_fields=("codes",),
+    meta_fields=("segment", "upper", "stored"),
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recorder:
     """What is known of each segment of values [batch, n] (a convolution's: [B, H, W, C]).
 
     Attributes:
-        codes: uint8[batch, ceil(n / segment)]: `MIXED` (0): the stored values count; `ZERO` (1):
-            the segment is all zero; `UPPER` (2): it is all `upper`. Under a set code the stored
-            values are undefined and never read.
+        codes: uint8[batch, ceil(n / segment)], or [batch, 0] where nothing is known: `MIXED` (0):
+            the stored values count; `ZERO` (1): the segment is all zero; `UPPER` (2): it is all
+            `upper`. Under a set code the stored values are undefined and never read, unless
+            `stored`.
         segment: elements of a segment; the last one of a row may be shorter.
         upper: the bound that `UPPER` stands for.
+        stored: whether the values under a set code are in memory all the same, and may be read: a
+            convolution writes all of its result.
     """
 
     codes: UInt8[Array, "... segments"]
     segment: int
     upper: float
+    stored: bool = False
 
     def spread(self, n: int) -> UInt8[Array, "... n"]:
         """The code of each element, uint8[..., n]."""
@@ -41,7 +47,7 @@ class Recorder:
 
     def fill(self, values: Float[Array, "... n"]) -> Float[Array, "... n"]:
         """`values` with every element under a set code replaced by what the code says."""
-        if values.shape[-1] == 0:
+        if 0 in (values.shape[-1], self.codes.shape[-1]):
             return values
         codes = self.spread(values.shape[-1])
         bound = jnp.asarray(self.upper, values.dtype)

@@ -66,3 +66,21 @@ def test_gradients(implementation, rng):
         jax.grad(ours, (0, 1))(base, table), jax.grad(plain, (0, 1))(base, table), strict=True
     ):
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_gradients_are_the_same_bit_by_bit(implementation, rng):
+    table = jnp.asarray(rng.standard_normal((3, 16)), jnp.float32)
+    base, weights = (jnp.asarray(rng.standard_normal((50_000, 16)), jnp.float32) for _ in range(2))
+    select = jnp.asarray(rng.integers(-1, 3, 50_000), jnp.int32)
+
+    @jax.jit
+    @jax.grad
+    def gradient(table):
+        return (fill_rows(base, table, select, implementation) * weights).sum()
+
+    first = gradient(table)
+    for _ in range(3):
+        np.testing.assert_array_equal(gradient(table), first)
+    chosen = np.asarray(select)[:, None] == np.arange(3)
+    want = chosen.T.astype(np.float64) @ np.asarray(weights, np.float64)
+    np.testing.assert_allclose(first, want, atol=1e-2)

@@ -86,6 +86,8 @@ def test_an_edit_reaches_only_its_masks(examples):
     for stage, mask in enumerate(shared):
         last = [m for layer, m in zip(network.LAYERS, masks, strict=True) if layer.stage == stage]
         assert (mask == last[-1]).all()
+    for index, mask in zip(network.shared_indices(jnp.asarray(edited)), shared, strict=True):
+        assert (index.to_mask() == mask).all()
     pairs = zip(run(params, photo)[1], run(params, after)[1], masks, strict=True)
     for layer, (a, b, mask) in zip(network.LAYERS, pairs, strict=True):
         changed = (a != b).any(-1)

@@ -95,7 +95,8 @@ def test_pruning_and_its_gradients(examples, block):
     x = jnp.asarray(rng.random((16, 20), np.float32))
     y = jnp.asarray(rng.integers(0, 10, 16), jnp.int32)
     gradient = jax.grad(model.loss_of)
-    got, want = (gradient(params, masks, x, y, block, f) for f in ("sparse", "multiplied"))
+    ways = [model.Way(block, form) for form in ("sparse", "multiplied")]
+    got, want = (gradient(params, masks, x, y, way) for way in ways)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
     wide = np.kron(kept, np.ones(block, bool))[:70, :70]

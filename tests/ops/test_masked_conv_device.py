@@ -8,6 +8,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from ops.op_suite import assert_close
 from ops.test_masked_conv import make_inputs
@@ -289,6 +290,30 @@ def test_the_visited_list_alone_overflows(rng):
         None,
     )
     assert_close(got, js.masked_conv(x, kernel, short), "bfloat16")
+
+
+@pytest.mark.parametrize("outputs", [64, 72])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_candidate_that_visits_every_tile_writes_the_zeros(rng, dtype, outputs):
+    """Random pixels: nearly every block of a box variant has unset ones."""
+    x = jnp.asarray(rng.standard_normal((2, 19, 37, 64)), dtype)
+    kernel = jnp.asarray(rng.standard_normal((3, 3, 64, outputs)) / 24, dtype)
+    bias = jnp.asarray(rng.standard_normal(outputs), jnp.float32)
+    mask = jnp.asarray(rng.random((2, 19, 37)) < 0.5)
+    geometry = Geometry((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1)
+    params = ConvParams(geometry, "silu", "default", dtype)
+    index = js.tile_index(mask, (8, 8))
+    want = js.masked_conv(x, kernel, mask, bias=bias, activation="silu")
+    outside = ~np.asarray(mask)
+    for row in js.variants("masked_conv"):
+        if row.platform != PLATFORM or row.name not in names():
+            continue
+        candidates = (Candidate(row.name, row.number, EVERY, (1.0, 0.0, float(EVERY), 0.0, 0.0)),)
+        got = masked_conv_device.forward(
+            params, PLATFORM, candidates, x, kernel, bias, None, index, None
+        )
+        assert_close(got, want, dtype)
+        assert not np.asarray(got)[outside].any()
 
 
 def test_a_foreign_choice_is_not_followed(call, rng):

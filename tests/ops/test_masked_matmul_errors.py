@@ -25,6 +25,10 @@ CASES = {
     "precision": ({"precision": "enormous"}, ValueError, "precision='enormous'"),
     "result dtype": ({"preferred_element_type": jnp.float16}, TypeError, "preferred_element_type"),
     "implementation": ({"implementation": "tpu"}, ValueError, "'tpu' is none of"),
+    "density share": ({"density": 1.5}, ValueError, "density=1.5"),
+    "density nan": ({"density": float("nan")}, ValueError, "density=nan"),
+    "density type": ({"density": "low"}, TypeError, "density='low'"),
+    "density array": ({"density": jnp.float32(0.5)}, TypeError, "density="),
 }
 
 

@@ -1,11 +1,14 @@
 """The CUDA executors of frozen weights, each demanded by name, against float64 numpy."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxsparse as js
+from jaxsparse.pruned.weight import Tuned
 
 pytestmark = pytest.mark.gpu
 TOLERANCE = {"float32": 2e-6, "bfloat16": 1e-2, "float16": 2e-3}
@@ -65,6 +68,35 @@ def test_bitmap(rng, dtype, m, sparsity, k, n):
     x = jnp.asarray(rng.standard_normal((m, k)), dtype)
     want = np.asarray(x.astype(jnp.float32), np.float64) @ kept
     assert_close(product(x, js.inspect(w), "bitmap"), want, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("m", "k", "n", "shape"),
+    [
+        (49, 256, 128, (32, 4, 2, 4)),
+        (225, 264, 100, (32, 4, 7, 2)),
+        (392, 256, 35, (32, 2, 4, 8)),
+        (33, 512, 64, (64, 1, 1, 8)),
+        (500, 256, 256, (32, 4, 7)),
+    ],
+)
+def test_code_whose_inputs_are_split(rng, monkeypatch, m, k, n, shape, dtype):
+    """Clusters add up their parts; modules of a product overlap."""
+    if float(jax.devices("cuda")[0].compute_capability) < 9.0:
+        pytest.skip("no clusters of blocks")
+    monkeypatch.setattr("jaxsparse.pruned.executors_cuda.MODULE_PRODUCTS", 500)
+    monkeypatch.setattr("jaxsparse.pruned.executors_cuda._code_candidates", lambda p: [shape])
+    w = np.where(rng.random((k, n)) >= 0.9, rng.standard_normal((k, n)), 0).astype(np.float32)
+    plan = js.inspect(jnp.asarray(w, dtype))
+    facts = ("cuda", (m, k), dtype, None, False, "code", shape, 1.0)
+    plan = dataclasses.replace(plan, plan=dataclasses.replace(plan.plan, tuned=(Tuned(*facts),)))
+    x, bias = jnp.asarray(rng.standard_normal((m, k)), dtype), jnp.asarray(rng.random(n))
+    y = np.asarray(product(x, plan, "code", bias=bias).astype(jnp.float32), np.float64)
+    exact, kept = np.asarray(x, np.float64), np.asarray(plan.to_dense(), np.float64)
+    want, sizes = exact @ kept + np.asarray(bias), abs(exact) @ abs(kept) + 1
+    rounding = 0 if dtype == "float32" else float(jnp.finfo(dtype).eps)
+    np.testing.assert_array_less(abs(y - want), rounding * abs(want) + 1e-5 * sizes)
 
 
 @pytest.mark.parametrize("executor", ["pairs", "lanes", "runs"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jaxsparse.pruned import executors_cuda
 from jaxsparse.pruned.executor import Problem
 from jaxsparse.pruned.executors import EXECUTORS, ranked
 from jaxsparse.pruned.executors_decode import built
@@ -25,7 +26,7 @@ def problem(n_in, n_out, each, rows, dtype="bfloat16", precision="default"):
     [
         (4096, 400, 1, "bfloat16", "runs"),
         (4096, 400, 8, "float16", "runs"),
-        (4096, 400, 16, "bfloat16", "dense"),
+        (4096, 400, 16, "bfloat16", "runs"),
         (8192, 800, 4, "bfloat16", "runs"),
         (8192, 800, 8, "bfloat16", "runs"),
         (8192, 800, 16, "bfloat16", "pairs"),
@@ -40,6 +41,45 @@ def problem(n_in, n_out, each, rows, dtype="bfloat16", precision="default"):
 def test_few_rows_of_a_large_weight(size, each, rows, dtype, first, monkeypatch):
     monkeypatch.setattr("jaxsparse.pruned.executors_decode.clusters", lambda: True)
     assert ranked(problem(size, size, each, rows, dtype))[0] == first
+
+
+@pytest.mark.parametrize(
+    ("n_in", "n_out", "each", "rows", "shape"),
+    [
+        (256, 64, 26, 3136, (64, 1, 4, 1)),  # short code
+        (256, 256, 26, 50_176, (64, 2, 4, 1)),
+        (512, 512, 51, 2048, (64, 1, 4, 1)),  # one launch of few blocks
+        (512, 512, 51, 16_384, (32, 4, 7, 1)),  # long code
+        (2048, 512, 205, 3136, (32, 4, 7, 2)),
+        (2048, 512, 205, 392, (64, 1, 7, 8)),
+        (512, 1024, 51, 392, (64, 1, 7, 4)),
+        (2048, 512, 205, 49, (64, 1, 2, 8)),
+    ],
+)
+def test_the_shape_of_generated_code(monkeypatch, n_in, n_out, each, rows, shape):
+    call = problem(n_in, n_out, each, rows, "float32", "highest")
+    for hopper in (True, False):
+        monkeypatch.setattr("jaxsparse.pruned.executors_cuda.clusters", lambda is_it=hopper: is_it)
+        code = executors_cuda._code_shape(call)
+        assert code.threads <= 1024
+        parts = shape[3] if hopper else 1
+        assert (code.slice_width, code.mates, code.row_tiles, code.parts) == (*shape[:3], parts)
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("n_in", "n_out", "each", "rows", "first"),
+    [
+        (256, 128, 26, 784, "code"),
+        (256, 128, 26, 512, "dense"),
+        (512, 1024, 51, 392, "code"),  # 52,000 kept weights
+        (2048, 512, 205, 16_384, "dense"),  # 105,000: they would compile for many seconds
+        (512, 512, 70, 16_384, "dense"),  # 86 % sparse
+    ],
+)
+def test_many_rows_of_a_small_weight(n_in, n_out, each, rows, first, monkeypatch):
+    monkeypatch.setattr("jaxsparse.pruned.executors_cuda.clusters", lambda: True)
+    assert ranked(problem(n_in, n_out, each, rows, "float32", "highest"))[0] == first
 
 
 @needs_kernels

@@ -1,13 +1,15 @@
 """Packing of the windows executor, read back: panels, offsets and streams make the convolution."""
 
 import dataclasses
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from jaxsparse.ops.geometry import Geometry
 from jaxsparse.pruned.conv_layout import LANES, Layout, Tile
-from jaxsparse.pruned.conv_tiles import best
+from jaxsparse.pruned.conv_tiles import VARIANTS, best
 from jaxsparse.pruned.conv_windows import deal_groups, pack_windows
 from jaxsparse.pruned.executor import Problem
 from jaxsparse.pruned.executors import against, ranked
@@ -215,6 +217,12 @@ def test_an_image_of_any_size_has_a_tile():
     for size in ((1, 1), (1, 5000), (3, 1), (300, 2), (40, 1100)):
         problem = dataclasses.replace(call(5, 8, 1, 0.5), x_shape=(1, *size, 5))
         assert best(problem)
+
+
+def test_the_kernels_are_those_that_are_built():
+    file = Path(__file__).parents[2] / "cuda" / "variants" / "pruned_windows.toml"
+    rows = tomllib.loads(file.read_text())["variant"]
+    assert tuple((row["outputs"], row["positions"]) for row in rows) == VARIANTS
 
 
 @pytest.mark.skipif(not built(), reason="this build has no CUDA kernels")

@@ -28,15 +28,16 @@ def weight(rng, n, k, sparsity):
 def read_back(emitter, text):
     """The matrix that the slices multiply with: loads say which inputs, products which outputs."""
     dense = np.zeros((emitter.n_out, emitter.n_in), np.float32)
-    bodies = re.split(r"^slice(\d+):$", text, flags=re.MULTILINE)[1:]
-    for number, body in zip(bodies[::2], bodies[1::2], strict=True):
+    bodies = re.split(r"^slice(\d+)(?:part(\d+))?:$", text, flags=re.MULTILINE)[1:]
+    for number, part, body in zip(bodies[::3], bodies[1::3], bodies[2::3], strict=True):
         first, waits, piece = emitter.cuts[int(number)], 0, 0
+        chunks = emitter.part_chunks[int(part or 0)]
         for line in body.split("summed:")[0].splitlines():
             if "wait_group" in line:
                 waits += 1
             elif found := LOAD.match(line):
                 assert int(found[2]) == (waits - 1) % 3 * STAGE_BYTES
-                piece = int(emitter.chunks[waits - 1]) * emitter.chunk
+                piece = int(chunks[waits - 1]) * emitter.chunk
                 piece += int(found[1]) * emitter.piece
             elif found := FUSED.match(line):
                 (value,) = struct.unpack(">f", bytes.fromhex(found[3]))
@@ -60,6 +61,20 @@ def test_read_back_it_is_the_weight(rng, n, k, sparsity, shape, dtype):
     assert code.fused == np.count_nonzero(dense)
     assert code.slices % shape[1] == 0
     assert np.diff(emitter.cuts).max() <= shape[0]
+
+
+@pytest.mark.parametrize(("n", "k", "sparsity"), [(64, 256, 0.9), (100, 132, 0.8), (30, 64, 1.0)])
+@pytest.mark.parametrize("parts", [2, 4, 8])
+def test_parts_share_the_inputs(rng, n, k, sparsity, parts):
+    dense, arguments = weight(rng, n, k, sparsity)
+    emitter = Emitter(*arguments, shape=CodeShape(32, 2, 4, parts), hopper=True)
+    code = emitter.module()
+    np.testing.assert_array_equal(read_back(emitter, code.ptx.decode()), dense)
+    assert code.fused == np.count_nonzero(dense)
+    assert [len(c) for c in emitter.part_chunks].count(0) == max(0, parts - len(emitter.chunks))
+    np.testing.assert_array_equal(np.concatenate(emitter.part_chunks), emitter.chunks)
+    with pytest.raises(ValueError, match=f"parts={parts}"):
+        Emitter(*arguments, shape=CodeShape(32, 2, 4, parts))
 
 
 @pytest.mark.parametrize("most", [1, 300, 10_000])
@@ -123,3 +138,15 @@ def test_it_assembles(rng, tmp_path, n, dtype, out_dtype):
             ["ptxas", f"-arch={arch}", tmp_path / "code.ptx", "-o", tmp_path / "code.cubin"],
             check=True,
         )
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="no ptxas")
+@pytest.mark.parametrize("n", [36, 35])
+@pytest.mark.parametrize("parts", [1, 2, 8])
+def test_it_assembles_for_clusters(rng, tmp_path, n, parts):
+    _, arguments = weight(rng, n, 132, 0.8)
+    code = Emitter(*arguments, shape=CodeShape(16, 2, 2, parts), hopper=True).module()
+    (tmp_path / "code.ptx").write_bytes(code.ptx)
+    subprocess.run(
+        ["ptxas", "-arch=sm_90", tmp_path / "code.ptx", "-o", tmp_path / "code.cubin"], check=True
+    )

@@ -1,0 +1,227 @@
+"""A stack of masked convolutions against the same layers one by one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxsparse as js
+from jaxsparse.ffi import register
+from jaxsparse.mask import blobs
+from tests.ops.op_suite import TOLERANCE, assert_close
+
+ACTIVATIONS = ["relu", None, "relu6", "silu", "gelu"]
+RESIDUALS = [None, -1, None, 1, -1]
+
+
+def problem(channels, layers, hw=(19, 37), images=2, window=3, dtype=jnp.bfloat16, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape, scale=1.0):
+        return jnp.asarray(rng.standard_normal(shape) * scale, jnp.float32).astype(dtype)
+
+    scale = (window * window * channels) ** -0.5
+    x = normal(images, *hw, channels)
+    kernels = [normal(window, window, channels, channels, scale=scale) for _ in range(layers)]
+    bases = [normal(images, *hw, channels) for _ in range(layers)]
+    biases = [None if i == 1 else normal(channels).astype(jnp.float32) for i in range(layers)]
+    mask = jnp.asarray(blobs((images, *hw), 0.3, seed=seed, scale=2))
+    return x, kernels, bases, biases, mask
+
+
+def by_layers(x, kernels, active, bases, biases, activations, residuals, implementation):
+    outs = []
+    for i, kernel in enumerate(kernels):
+        at = residuals[i]
+        out = js.masked_conv(
+            outs[-1] if outs else x,
+            kernel,
+            active,
+            bias=biases[i],
+            activation=activations[i],
+            base=bases[i],
+            residual=None if at is None else x if at < 0 else outs[at],
+            implementation=implementation,
+        )
+        outs.append(out)
+    return outs
+
+
+def check(given, tile, implementation, layers=5):
+    x, kernels, bases, biases, mask = given
+    active = mask if tile is None else js.tile_index(mask, tile)
+    activations, residuals = ACTIVATIONS[:layers], RESIDUALS[:layers]
+
+    @jax.jit
+    def stack(x, kernels, active, bases, biases):
+        return js.masked_conv_stack(
+            x,
+            kernels,
+            active,
+            bases,
+            biases=biases,
+            activations=activations,
+            residuals=residuals,
+            implementation=implementation,
+        )
+
+    got = stack(x, kernels, active, bases, biases)
+    want = by_layers(x, kernels, active, bases, biases, activations, residuals, "reference")
+    assert len(got) == layers
+    for one, other, base in zip(got, want, bases, strict=True):
+        assert one.dtype == x.dtype
+        outside = ~np.asarray(mask)
+        np.testing.assert_array_equal(np.asarray(one)[outside], np.asarray(base)[outside])
+        assert_close(one, other, x.dtype.name, scale=layers)
+
+
+@pytest.mark.parametrize("tile", [None, (8, 8), (16, 8), (1, 1)], ids=str)
+@pytest.mark.parametrize("channels", [64, 32])
+def test_layers_one_after_the_other(implementation, channels, tile):
+    check(problem(channels, 5), tile, implementation)
+
+
+@pytest.mark.parametrize("dtype", sorted(TOLERANCE))
+@pytest.mark.parametrize("window", [1, 2, 3, 5])
+def test_windows_and_dtypes(implementation, window, dtype):
+    check(problem(64, 2, window=window, dtype=jnp.dtype(dtype)), (8, 8), implementation, layers=2)
+
+
+def test_more_layers_than_one_launch_takes(implementation):
+    x, kernels, bases, _, mask = problem(32, 14, hw=(16, 16), images=1)
+    none = [None] * 14
+    out = js.masked_conv_stack(x, kernels, mask, bases, implementation=implementation)
+    want = by_layers(x, kernels, mask, bases, none, none, none, "reference")
+    assert_close(out[-1], want[-1], "bfloat16", scale=14)
+
+
+@pytest.mark.parametrize("outputs", [16, 64, 5, 80])
+def test_the_last_layer_may_have_other_outputs(implementation, outputs):
+    x, kernels, bases, biases, mask = problem(64, 3)
+    kernels[-1], bases[-1] = (
+        jnp.resize(a, (*a.shape[:3], outputs)) for a in (kernels[-1], bases[-1])
+    )
+    biases[-1] = jnp.resize(biases[-1], outputs)
+    check((x, kernels, bases, biases, mask), (8, 8), implementation, layers=3)
+
+
+@pytest.mark.parametrize("fill", [0, 1])
+def test_masks_of_nothing_and_of_all(implementation, fill):
+    x, kernels, bases, biases, mask = problem(64, 3)
+    check((x, kernels, bases, biases, jnp.full_like(mask, fill)), (8, 8), implementation, layers=3)
+
+
+def test_more_blocks_than_a_wave_holds(implementation):
+    given = problem(32, 3, hw=(170, 330), images=1)
+    check(given, (8, 8), implementation, layers=3)
+
+
+def test_the_same_result_each_time(implementation):
+    x, kernels, bases, biases, mask = problem(64, 5, hw=(96, 96))
+    index = js.tile_index(mask, (8, 8))
+    run = jax.jit(
+        lambda x: js.masked_conv_stack(
+            x, kernels, index, bases, biases=biases, residuals=RESIDUALS,
+            implementation=implementation,
+        )
+    )  # fmt: skip
+    first = run(x)
+    for _ in range(5):
+        for one, other in zip(first, run(x), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_gradients_are_those_of_the_layers(implementation):
+    x, kernels, bases, biases, mask = problem(32, 3, hw=(9, 17), dtype=jnp.float16)
+    index = js.tile_index(mask, (8, 8))
+    options = ACTIVATIONS[:3], RESIDUALS[:3]
+
+    def loss(run):
+        def total(x, kernels, bases, biases):
+            outs = run(x, kernels, bases, biases)
+            return sum((out.astype(jnp.float32) ** 2).sum() for out in outs)
+
+        return jax.jit(jax.grad(total, argnums=(0, 1, 2)))(x, kernels, bases, biases)
+
+    got = loss(
+        lambda x, kernels, bases, biases: js.masked_conv_stack(
+            x,
+            kernels,
+            index,
+            bases,
+            biases=biases,
+            activations=options[0],
+            residuals=options[1],
+            implementation=implementation,
+        )
+    )
+    want = loss(
+        lambda x, kernels, bases, biases: by_layers(
+            x, kernels, index, bases, biases, *options, "reference"
+        )
+    )
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert_close(one, other, "float16", scale=4)
+
+
+def test_vmap(implementation):
+    x, kernels, bases, biases, mask = problem(32, 2, images=3)
+    indices = [js.tile_index(mask[i : i + 1], (8, 8)) for i in range(3)]
+
+    def one(x, bases, mask):
+        index = js.tile_index(mask[None], (8, 8))
+        out = js.masked_conv_stack(
+            x[None],
+            kernels,
+            index,
+            [b[None] for b in bases],
+            biases=biases,
+            residuals=[None, -1],
+            implementation=implementation,
+        )
+        return out[-1][0]
+
+    got = jax.vmap(one)(x, bases, mask)
+    for i, index in enumerate(indices):
+        start = [b[i : i + 1] for b in bases]
+        args = (biases, [None, None], [None, -1], "reference")
+        want = by_layers(x[i : i + 1], kernels, index, start, *args)
+        assert_close(got[i], want[-1][0], "bfloat16", scale=2)
+
+
+def test_on_a_hopper_it_is_one_call():
+    x, kernels, bases, biases, mask = problem(64, 4, hw=(16, 16))
+    index = js.tile_index(mask, (8, 8))
+    traced = jax.jit(lambda x: js.masked_conv_stack(x, kernels, index, bases, biases=biases))
+    text = traced.trace(x).lower(lowering_platforms=("cuda",)).as_text()
+    if register.module("cuda")[0] is None:
+        pytest.skip("this build has no CUDA module")
+    assert text.count("stablehlo.custom_call") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        ({"bases": []}, ValueError, "bases has 0 entries"),
+        ({"biases": [None]}, ValueError, "biases has 1 entries"),
+        ({"residuals": [0, None]}, ValueError, r"residuals\[0\]=0"),
+        ({"activations": ["tanh", None]}, ValueError, "activation"),
+        ({"kernels": [jnp.zeros((3, 3, 8, 4))] * 2}, ValueError, r"kernels\[0\]"),
+        ({"bases": [jnp.zeros((1, 4, 4, 4))] * 2}, ValueError, r"bases\[0\]"),
+        (
+            {"kernels": [jnp.zeros((3, 3, 8, 4)), jnp.zeros((3, 3, 8, 8))]},
+            ValueError,
+            r"kernels\[0\]",
+        ),
+        ({"active": jnp.zeros((1, 4, 5), bool)}, ValueError, "active has shape"),
+    ],
+)
+def test_bad_input(change, error, match):
+    good = {
+        "x": jnp.zeros((1, 4, 4, 8)),
+        "kernels": [jnp.zeros((3, 3, 8, 8))] * 2,
+        "active": jnp.zeros((1, 4, 4), bool),
+        "bases": [jnp.zeros((1, 4, 4, 8))] * 2,
+    }
+    with pytest.raises(error, match=match):
+        js.masked_conv_stack(**{**good, **change})
