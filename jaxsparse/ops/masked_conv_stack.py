@@ -118,11 +118,15 @@ def masked_conv_stack(
     check_single("active", index)
     fits = [None if b is None else jnp.asarray(b).astype(jnp.float32) for b in given["biases"]]
     implementations = plan("masked_conv_stack", implementation, NAMES)
-    alone = "cuda" in implementations.values()
-    if not alone or reason_against(x, kernels, fits, index) is not None:
+    why = "it is CUDA's"
+    if "cuda" in implementations.values():
+        why = reason_against(x, kernels, fits, index)
+    shapes = f"{x.dtype.name}{list(x.shape)}, {count} layers"
+    if why is not None:
+        against = {"one launch": why}
+        explain_call("masked_conv_stack", shapes, implementations, lambda _: (None, against), None)
         return _layers(spec, x, kernels, fits, bases, index)
     check_overflow("masked_conv_stack", index)
-    shapes = f"{x.dtype.name}{list(x.shape)}, {count} layers of {list(kernels[0].shape)}"
     explain_call("masked_conv_stack", shapes, implementations, None, index)
     return _run(spec, *lift(x, kernels, fits, bases, index))
 
