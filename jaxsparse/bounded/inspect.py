@@ -29,7 +29,7 @@ def inspect(weight: Any, bias: Any, upper: float, *, fold: bool = True) -> Layer
 
     Raises:
         TypeError: when `weight` is no matrix of real numbers, `bias` or `upper` is no real number,
-            or an argument is traced.
+            `fold` no bool, or an argument is traced.
         ValueError: for NaN or Inf, a bias of another shape, a bound that is not positive, or
             indices out of range.
     """
@@ -39,6 +39,8 @@ def inspect(weight: Any, bias: Any, upper: float, *, fold: bool = True) -> Layer
                 f"{name} is traced: inspect looks at numbers, outside of jit and grad; "
                 "Layer.with_values takes traced ones for a pattern that was inspected"
             )
+    if not isinstance(fold, (bool, np.bool_)):
+        raise TypeError(f"fold must be a bool, not {type(fold).__name__}")
     csr = canonical(weight)
     bias = _bias(bias, csr.shape[0])
     number = _real("upper", upper)

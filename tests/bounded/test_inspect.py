@@ -156,3 +156,8 @@ def test_activations_read_as_their_values():
     spec = jax.eval_shape(lambda a: a, acts)
     assert "float32[2, 3]" in repr(spec)
     assert repr(jax.tree.map(lambda _: None, acts)).startswith("Activations(None")
+
+
+def test_fold_is_a_bool():
+    with pytest.raises(TypeError, match="fold must be a bool"):
+        js.bounded.inspect(np.eye(3), 0.0, 1.0, fold="no")
