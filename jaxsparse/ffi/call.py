@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import PartitionSpec
 
 ResultType = tuple[tuple[int, ...], Any]
 
@@ -65,6 +66,12 @@ def _varying(leaf: Any) -> frozenset[str]:
     return jax.typeof(leaf).manual_axis_type.varying  # pyright: ignore
 
 
+def _result(like: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    """A result's type: it varies as `like` does, and is sharded over no explicit axis."""
+    sharding = like.sharding.update(spec=PartitionSpec(*[None] * len(shape)))
+    return like.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
+
+
 def ffi_call(
     target: str,
     results: Sequence[ResultType],
@@ -86,8 +93,6 @@ def ffi_call(
     """
     operands = lift(*operands)
     like = jax.typeof(operands[0])
-    types = [
-        like.update(shape=shape, dtype=np.dtype(dtype), weak_type=False) for shape, dtype in results
-    ]
+    types = [_result(like, shape, np.dtype(dtype)) for shape, dtype in results]
     call = jax.ffi.ffi_call(target, types, input_output_aliases=dict(input_output_aliases or {}))
     return list(call(*operands, **{k: encode(v) for k, v in attributes.items()}))
