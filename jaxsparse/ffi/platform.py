@@ -92,6 +92,14 @@ def plan(op: str, implementation: Implementation, offered: Sequence[str]) -> dic
     return {platform: name for platform, name in chosen.items() if name}
 
 
+def is_hopper() -> bool:
+    """Whether JAX's CUDA device is a Hopper; where there is none, the lowering is for one."""
+    try:
+        return jax.devices("cuda")[0].compute_capability == "9.0"
+    except RuntimeError:
+        return True
+
+
 @functools.cache
 def _warn_of_reference(op: str, why: str) -> None:
     """Once per op: a GPU is here and its kernels are not."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi.platform import is_hopper
 from jaxsparse.ffi.register import native
 from jaxsparse.select.variants import table
 
@@ -120,17 +121,9 @@ def tile_reason(call: Call, lhs: Any, group_sizes: Any) -> str | None:
         return "groups times columns pass 2^31"
     if max(lhs.shape[0], call.out_rows) * (widest // vector) >= 2**31:
         return "an operand passes 32 GiB"
-    if not _is_hopper():
+    if not is_hopper():
         return "the device is not of compute capability 9.0"
     return None
-
-
-def _is_hopper() -> bool:
-    """Whether JAX's CUDA device is a Hopper; where there is none, the lowering is for one."""
-    try:
-        return jax.devices("cuda")[0].compute_capability == "9.0"
-    except RuntimeError:
-        return True
 
 
 def shape_of(call: Call, lhs: Any, group_sizes: Any) -> tuple[int, ...]:

@@ -7,11 +7,11 @@ import jax
 import numpy as np
 
 from jaxsparse.ffi import ffi_call
-from jaxsparse.ffi.platform import NAMES, plan
+from jaxsparse.ffi.platform import NAMES, is_hopper, plan
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
 from jaxsparse.index.types import cover_words, index_of_words
-from jaxsparse.ops.masked_conv_native import DTYPES, attributes, is_hopper, sizes
+from jaxsparse.ops.masked_conv_native import DTYPES, attributes, sizes
 from jaxsparse.select.explain import record
 from jaxsparse.select.select import Choice
 from jaxsparse.select.table import Rung

@@ -4,11 +4,11 @@ which problem.
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi.platform import is_hopper
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
 from jaxsparse.select.variants import Variant, table
@@ -126,14 +126,6 @@ def _reason_against_boxes(p: Any, x: Any, index: TileIndex, x_words: Any) -> str
     if 0 in x.shape[1:3]:
         return "boxes: the input is empty"
     return None
-
-
-def is_hopper() -> bool:
-    """Whether JAX's CUDA device is a Hopper; where there is none, the lowering is for one."""
-    try:
-        return jax.devices("cuda")[0].compute_capability == "9.0"
-    except RuntimeError:
-        return True
 
 
 def sizes(p: Any, x_shape: Any, kernel_shape: Any, out_hw: Any) -> tuple[int, ...]:

@@ -18,13 +18,13 @@ from jaxtyping import Array, Bool, Float
 
 from jaxsparse.bits.pack import implementation_key
 from jaxsparse.ffi import Implementation, dispatch, ffi_call, lift
-from jaxsparse.ffi.platform import NAMES, plan
+from jaxsparse.ffi.platform import NAMES, is_hopper, plan
 from jaxsparse.index import TileIndex
 from jaxsparse.index.checks import check_single
 from jaxsparse.index.tile_index import build_index
 from jaxsparse.ops.checks import as_array, check_activation, check_float, check_rank
 from jaxsparse.ops.masked_conv import masked_conv
-from jaxsparse.ops.masked_conv_native import ACTIVATIONS, is_hopper
+from jaxsparse.ops.masked_conv_native import ACTIVATIONS
 from jaxsparse.select.config import override, settings
 from jaxsparse.select.explain import check_overflow
 from jaxsparse.select.explain import record as explain_call

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxsparse.bits import pack_mask
 from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi.platform import is_hopper
 from jaxsparse.ffi.register import native
 from jaxsparse.select.variants import table
 
@@ -134,7 +135,7 @@ def reason_against(p: Any, platform: str, variant: str, a: Any, b: Any, masks: A
             return "sampled products need a mask on the result, and none on an operand"
         if max(m, n) > 2**20 or max(lists, k // vector) * n >= 2**31:
             return "a side of the result passes 2^20, or b 2^31 rows or pieces of 16 bytes"
-    if not _is_hopper():
+    if not is_hopper():
         return "the device is not of compute capability 9.0"
     if k == 0 or k % vector or n % vector:
         return f"K = {k} and {n} columns: both must be multiples of {vector}"
@@ -143,14 +144,6 @@ def reason_against(p: Any, platform: str, variant: str, a: Any, b: Any, masks: A
     if left is not None and -(-left.shape[1 if transposes(platform, masks) else 2] // 32) > 8192:
         return "a row of a's mask passes 8192 words"
     return None
-
-
-def _is_hopper() -> bool:
-    """Whether JAX's CUDA device is a Hopper; where there is none, the lowering is for one."""
-    try:
-        return jax.devices("cuda")[0].compute_capability == "9.0"
-    except RuntimeError:
-        return True
 
 
 def cpu_scratch(depth: int, masked_b: bool) -> int:
