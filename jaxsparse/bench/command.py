@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from jaxsparse.bench import challenge, product_command
+from jaxsparse.bench import challenge, product_command, pruned_command
 from jaxsparse.bench.masked_conv import OP, Plan, measure, platform_name
 from jaxsparse.bench.plot import plot_report
 from jaxsparse.bench.provenance import command_line, provenance
@@ -111,6 +111,8 @@ def bench(
 app.command("grouped_matmul")(product_command.grouped_matmul)
 app.command("masked_matmul")(product_command.masked_matmul)
 app.command("moe")(product_command.moe)
+app.command("pruned_matmul")(pruned_command.pruned_matmul)
+app.command("pruned_conv")(pruned_command.pruned_conv)
 app.command("challenge")(challenge.main)
 
 
