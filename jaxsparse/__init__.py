@@ -5,6 +5,7 @@ need.
 """
 
 from jaxsparse import bounded as bounded
+from jaxsparse import export as _export  # noqa: F401  (registers the pytrees)
 from jaxsparse import nn as nn
 from jaxsparse import pruned as pruned
 from jaxsparse import recorder as recorder

@@ -105,8 +105,6 @@ def decode(data: bytes) -> PrunedWeight:
 def _build(header: Header, body: memoryview) -> PrunedWeight:
     if header.kind not in ("matmul", "conv") or header.dtype not in _DTYPES:
         raise ValueError(f"kind {header.kind!r} or dtype {header.dtype!r} does not exist")
-    if (header.window is None) != (header.kind == "matmul"):
-        raise ValueError(f"a plan of kind {header.kind!r} with window {header.window}")
     dtype = np.dtype(getattr(jnp, header.dtype))
     if min(header.n_out, header.entries) < 0:
         raise ValueError("a size is negative")
@@ -124,10 +122,24 @@ def _build(header: Header, body: memoryview) -> PrunedWeight:
     if not np.isfinite(values.astype(np.float32)).all():
         raise ValueError("the values hold NaN or Inf")
     pattern = Pattern(header.n_in, header.n_out, indptr, indices, header.window, header.groups)
-    _check_groups(pattern)
-    for tuned in header.tuned:
+    plan = Plan(pattern, header.kind, header.tuned)
+    check_plan(plan)
+    return PrunedWeight(jnp.asarray(values), plan)
+
+
+def check_plan(plan: Plan) -> None:
+    """Whether the facts of a plan that was read fit each other; its pattern is one already.
+
+    Raises:
+        ValueError: saying what is wrong.
+    """
+    if plan.kind not in ("matmul", "conv"):
+        raise ValueError(f"kind {plan.kind!r} does not exist")
+    if (plan.pattern.window is None) != (plan.kind == "matmul"):
+        raise ValueError(f"a plan of kind {plan.kind!r} with window {plan.pattern.window}")
+    _check_groups(plan.pattern)
+    for tuned in plan.tuned:
         _check_tuned(tuned)
-    return PrunedWeight(jnp.asarray(values), Plan(pattern, header.kind, header.tuned))
 
 
 def _check_groups(p: Pattern) -> None:
