@@ -19,3 +19,22 @@ from jaxsparse.bounded.radixnet import radixnet_layer as radixnet_layer
 from jaxsparse.bounded.readers import read_categories as read_categories
 from jaxsparse.bounded.readers import read_images as read_images
 from jaxsparse.bounded.readers import read_layer as read_layer
+
+__all__ = [
+    "BIASES",
+    "Activations",
+    "Layer",
+    "Network",
+    "categories",
+    "challenge_inputs",
+    "converged",
+    "inspect",
+    "network",
+    "radixnet",
+    "radixnet_layer",
+    "read_categories",
+    "read_images",
+    "read_layer",
+    "stack",
+    "strokes",
+]

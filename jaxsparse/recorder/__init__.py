@@ -8,3 +8,13 @@ from jaxsparse.recorder.types import UPPER as UPPER
 from jaxsparse.recorder.types import ZERO as ZERO
 from jaxsparse.recorder.types import Recorder as Recorder
 from jaxsparse.recorder.types import probe as probe
+
+__all__ = [
+    "MIXED",
+    "UPPER",
+    "ZERO",
+    "Recorder",
+    "choose_segment",
+    "expected_accesses",
+    "probe",
+]
