@@ -168,7 +168,12 @@ def cases() -> Iterator[Case]:
                     lambda a=(flow, record, segment, images, widths): layers(*a),
                 )
     yield "column, many images", lambda: layers("column", True, None, 1200, (301, 500, 77))
-    yield "column, too wide to stage", lambda: layers("column", True, None, 45, (5000, 301, 77))
+    yield "column, wide", lambda: layers("column", True, None, 45, (5000, 301, 77))
+    for segment in (None, 7):
+        yield (
+            f"column, too wide to stage, segment={segment}",
+            lambda segment=segment: layers("column", True, segment, 600, (60, 5000, 77)),
+        )
     yield "default, 200 images", lambda: layers(None, True, None, 200, (301, 500, 2500))
     yield "default, long rows x 40", lambda: layers(None, True, 7, 40, (1200, 500, 2500, 70))
     yield "default, long rows x 1", lambda: layers(None, True, None, 1, (1200, 500, 2500, 70))

@@ -7,6 +7,8 @@ Dense is the jitted network; ours computes again what the edit can reach, the ac
 pass before as `base`, in their own buffers, one index per resolution. Printed beside the times: the
 bytes that the compiled function keeps for temporaries, and the copies in it. Exit status 1 when the
 results differ.
+
+What starting a call costs, and dense with the arguments that ours has: benchmarks/edit_host.py.
 """
 
 import argparse

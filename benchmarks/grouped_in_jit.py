@@ -6,9 +6,10 @@ and whose GPU time is taken.
 
 `jaxsparse bench grouped_matmul` and `jaxsparse bench moe` check every output and time one way after
 the other; this is for many large cases. `grouped`: rows x depth x outputs x experts. `moe`: cases
-of `jaxsparse.testing`, and the seconds in which compiling may start: what has not begun then is
-left out, and nothing is timed before all that began is done. A serial loop of few experts is
-unrolled and compiled without autotuning, for each of its products has a shape of its own.
+of `jaxsparse.testing`, the seconds in which compiling may start, and after a slash the ways (all of
+them: jaxsparse, padded, serial, ragged_dot): what has not begun then is left out, and nothing is
+timed before all that began is done. A serial loop of few experts is unrolled and compiled without
+autotuning, for each of its products has a shape of its own.
 """
 
 import functools
@@ -136,7 +137,7 @@ def layers() -> None:
         print(f"MoE T={tokens} d={d} hidden={hidden} E={experts} top{top_k}: {us:.1f} us")
 
 
-def mixtures(names: list[str], seconds: float) -> None:
+def mixtures(names: list[str], seconds: float, only: list[str]) -> None:
     """Mixtures of experts against a padded batch, ragged_dot and a serial loop: GPU time from the
     first kernel to the last.
     """
@@ -161,6 +162,8 @@ def mixtures(names: list[str], seconds: float) -> None:
             "ragged_dot": functools.partial(_rows, by_rows, bench.ragged(exact)),
         }
         for way, layer in ways.items():
+            if only and way not in only:
+                continue
             unrolled = way == "serial" and case.experts < bench.UNROLLED_EXPERTS
             options = {"xla_gpu_autotune_level": "0"} if unrolled else None
             for what in bench.WHATS:
@@ -225,7 +228,8 @@ if __name__ == "__main__":
         if key == "grouped":
             grouped(*(int(n) for n in value.split("x")))
         elif key == "moe":
+            value, _, only = value.partition("/")
             cases, _, limit = value.partition("@")
-            mixtures(cases.split(","), float(limit or 600))
+            mixtures(cases.split(","), float(limit or 600), only.split(",") if only else [])
         else:
             {"route": route, "layers": layers}[key]()

@@ -174,7 +174,7 @@ def takes(name: str, dtype: str, block: tuple[int, int], sparsity: float) -> boo
         return min(block) >= 16
     if name == "BCOO":
         return sparsity >= BCOO_FROM and dtype == "float32"
-    return name != "pieces" or (block[0] % 32 == 0 and block[1] % 64 == 0)
+    return name not in ("pieces", "panels") or (block[0] % 32 == 0 and block[1] % 64 == 0)
 
 
 def main() -> int:

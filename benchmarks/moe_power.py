@@ -2,12 +2,14 @@
 same FLOPs, and on a matrix an expert, beside the whole layer, each for long enough that the chip's
 power limit sets the clock.
 
-    python benchmarks/moe_power.py [--seconds 1.5]
+    python benchmarks/moe_power.py [--seconds 1.5] [--parts]
 
-Prints microseconds, TFLOP/s, and the clock, power and limit reasons that nvidia-smi saw meanwhile.
+Prints microseconds, TFLOP/s, joules a call by the driver's energy counter, and the clock, power and
+limit reasons that nvidia-smi saw meanwhile. `--parts`: the layer's own products too, each alone.
 """
 
 import argparse
+import ctypes
 import functools
 import statistics
 import subprocess
@@ -20,7 +22,9 @@ import jax
 import jax.numpy as jnp
 import torch
 
+import jaxsparse as js
 from jaxsparse.nn import moe
+from jaxsparse.ops.grouped_gated import grouped_gated
 
 LAYERS = ((8192, 2048, 768, 128, 8), (16384, 2560, 1280, 64, 4))
 QUERY = "clocks.sm,power.draw.instant,clocks_event_reasons.active"
@@ -39,15 +43,30 @@ def watched(lines: list[str]) -> Iterator[None]:
             lines.extend(process.communicate()[0].splitlines())
 
 
+@functools.cache
+def _energy_counter() -> Callable[[], float]:
+    """A function that reads the joules that the first device has taken so far."""
+    library = ctypes.CDLL("libnvidia-ml.so.1")
+    device, value = ctypes.c_void_p(), ctypes.c_ulonglong()
+    library.nvmlInit_v2()
+    library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
+
+    def joules() -> float:
+        status = library.nvmlDeviceGetTotalEnergyConsumption(device, ctypes.byref(value))
+        return value.value / 1e3 if status == 0 else float("nan")
+
+    return joules
+
+
 def measure(name: str, call: Callable[[], Any], flops: float, seconds: float) -> None:
     """Run `call` for `seconds`, in rows that are waited for; print a line."""
     call()
     torch.cuda.synchronize()
     lines: list[str] = []
-    rounds = 0
+    rounds, joules = 0, _energy_counter()
     with watched(lines):
         time.sleep(0.1)
-        start = time.perf_counter()
+        start, before = time.perf_counter(), joules()
         while time.perf_counter() - start < seconds:
             last = None
             for _ in range(IN_A_ROW):
@@ -56,36 +75,58 @@ def measure(name: str, call: Callable[[], Any], flops: float, seconds: float) ->
             torch.cuda.synchronize()
             rounds += 1
         took = (time.perf_counter() - start) / (rounds * IN_A_ROW)
+        energy = (joules() - before) / (rounds * IN_A_ROW)
     seen = [line.split(", ") for line in lines[len(lines) // 2 :] if line.count(",") == 2]
     clocks = [float(clock) for clock, _, _ in seen] or [0.0]
     watts = [float(power) for _, power, _ in seen] or [0.0]
     print(
-        f"{name:34s} {1e6 * took:7.0f} us {1e-12 * flops / took:5.0f} TFLOP/s, "
+        f"{name:34s} {1e6 * took:7.0f} us {1e-12 * flops / took:5.0f} TFLOP/s, {energy:.3f} J, "
         f"{statistics.median(clocks):.0f} MHz, {statistics.median(watts):.0f} W, "
         f"reasons {sorted({reason for _, _, reason in seen})}",
         flush=True,
     )
 
 
-def layer(tokens: int, d: int, hidden: int, experts: int, top_k: int) -> Callable[[], Any]:
-    """A call of the jitted layer, bfloat16."""
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def normal(seed: int, shape: tuple[int, ...], scale: float) -> jax.Array:
+    """Random bfloat16 numbers, made on the device."""
+    return jax.random.normal(jax.random.key(seed), shape, jnp.bfloat16) * jnp.bfloat16(scale)
+
+
+def layer(
+    tokens: int, d: int, hidden: int, experts: int, top_k: int, parts: bool
+) -> dict[str, Callable[[], Any]]:
+    """Calls of the jitted layer, bfloat16, and of its products, each alone."""
     shapes = moe.parameter_shapes(d, experts, hidden, "swiglu")
-
-    @functools.partial(jax.jit, static_argnums=(1, 2))
-    def normal(seed: int, shape: tuple[int, ...], scale: float) -> jax.Array:
-        return jax.random.normal(jax.random.key(seed), shape, jnp.bfloat16) * jnp.bfloat16(scale)
-
     params = {k: normal(i, s, s[-2] ** -0.5) for i, (k, s) in enumerate(shapes.items())}
     x = normal(9, (tokens, d), 1.0)
-    run = jax.jit(functools.partial(moe.run, token_mask=None, options=moe.Options(top_k, "swiglu")))
-    return lambda: run(x, params)[0]
+    options = moe.Options(top_k, "swiglu")
+    run = jax.jit(functools.partial(moe.run, token_mask=None, options=options))
+    calls = {"the layer": lambda: run(x, params)[0]}
+    if not parts:
+        return calls
+    logits = moe.route_logits(x, params["router"], None)
+    sizes, rows, weights, _ = moe.choose_experts(logits, None, options)
+    h = normal(8, (tokens * top_k, hidden), 1.0)
+    gated = jax.jit(functools.partial(grouped_gated, gather=rows))
+    product = jax.jit(functools.partial(js.grouped_matmul, row_weights=weights))
+    combined = jax.jit(
+        functools.partial(js.grouped_matmul, scatter=rows, row_weights=weights, num_rows=tokens)
+    )
+    return calls | {
+        "first product, gathered, gated": lambda: gated(x, params["gate"], params["up"], sizes),
+        "second product": lambda: product(h, params["down"], sizes),
+        "second product, combined": lambda: combined(h, params["down"], sizes),
+    }
 
 
 def main() -> None:
     """Two layers, three ways each, twice."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=1.5)
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--parts", action="store_true")
+    given = parser.parse_args()
+    seconds = given.seconds
     for tokens, d, hidden, experts, top_k in LAYERS:
         rows = tokens * top_k
         flops = 6.0 * rows * d * hidden
@@ -107,11 +148,13 @@ def main() -> None:
         ways = {
             "cuBLAS, one matrix": one,
             "cuBLAS, a matrix an expert": each,
-            "the layer": layer(tokens, d, hidden, experts, top_k),
+            **layer(tokens, d, hidden, experts, top_k, given.parts),
         }
+        share = {"first product, gathered, gated": 2 / 3}
         for _ in range(2):
             for name, call in ways.items():
-                measure(name, call, flops, seconds)
+                part = share.get(name, 1 / 3 if name.startswith("second") else 1.0)
+                measure(name, call, part * flops, seconds)
 
 
 if __name__ == "__main__":

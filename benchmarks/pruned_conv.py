@@ -2,7 +2,7 @@
 where they are installed: SparDR's CV1-CV13, float32.
 
     JAXSPARSE_DATA=DIR python benchmarks/pruned_conv.py [--cases CV1 CV7] [--batch 1] [--samples 7]
-                                                        [--out FILE.md]
+                                                        [--awake] [--out FILE.md]
 
 Every call's output is checked. Exit status 1 when one was wrong.
 """
@@ -18,11 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import sparse
 from pruned_cases import CONVS, ConvCase, kernel_of
-from pruned_sides import Chain, Row, compare, report
+from pruned_sides import Chain, Row, awake, compare, keep_freed_memory, report
 
 import jaxsparse as js
 
 SETS = 3
+PAUSE, LASTS = 0.03, 0.03  # seconds between two sides' turns, and of a chain
 
 
 def torch_side(case: ConvCase, inputs: Any, kernel: np.ndarray, wants: Any) -> Chain:
@@ -33,7 +34,7 @@ def torch_side(case: ConvCase, inputs: Any, kernel: np.ndarray, wants: Any) -> C
     """
     import torch
 
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     weight = torch.from_numpy(kernel.transpose(3, 2, 0, 1).copy())
     weight = weight.contiguous(memory_format=torch.channels_last)
     images = [(torch.from_numpy(np.array(x)).permute(0, 3, 1, 2),) for (x,) in inputs]
@@ -68,7 +69,7 @@ def onnx_side(case: ConvCase, inputs: Any, kernel: np.ndarray, wants: Any) -> Ch
     )
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8)
     settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = os.cpu_count() or 1
+    settings.intra_op_num_threads = len(os.sched_getaffinity(0))
     session = onnxruntime.InferenceSession(model.SerializeToString(), settings)
     wants = [w.transpose(0, 3, 1, 2) for w in wants]
     return Chain("onnxruntime", lambda x: session.run(None, {"x": x})[0], images, wants, jit=False)
@@ -132,10 +133,10 @@ def row(case: ConvCase, batch: int, samples: int, bcoo: bool) -> tuple[Row, floa
             sides.append(rival(case, inputs, kernel, wants))
         except ImportError:
             continue
-    took = compare(f"{case.name} b{batch} ({source} pattern)", sides, samples)
+    took = compare(f"{case.name} b{batch} ({source} pattern)", sides, samples, PAUSE, LASTS)
     if bcoo:
         slow = Chain("BCOO", as_bcoo(case, kernel), inputs, wants, calls=1)
-        took.samples.update(compare(case.name, [slow], 2).samples)
+        took.samples.update(compare(case.name, [slow], 2, PAUSE).samples)
     text = jax.jit(nhwc).lower(inputs[0][0]).compile().memory_analysis()
     used = getattr(text, "temp_size_in_bytes", 0) / (4 * (np.prod(shape) + wants[0].size))
     return took, float(used)
@@ -148,13 +149,16 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--samples", type=int, default=7)
     parser.add_argument("--no-bcoo", action="store_true", help="it takes most of the time")
+    parser.add_argument("--awake", action="store_true", help="keep the cores from halting")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    rows = [
-        row(c, given.batch, given.samples, not given.no_bcoo)
-        for c in CONVS
-        if c.name in given.cases
-    ]
+    keep_freed_memory()
+    with awake(given.awake):
+        rows = [
+            row(c, given.batch, given.samples, not given.no_bcoo)
+            for c in CONVS
+            if c.name in given.cases
+        ]
     command = " ".join(["python", *sys.argv])
     title = "pruned_conv, float32, CV1-CV13"
     return report(title, [r for r, _ in rows], command, given.out, summarise(rows))

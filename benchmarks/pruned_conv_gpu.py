@@ -2,18 +2,21 @@
 28, 14 and 7) at 90 and 95 %, and SparDR's CV1-CV13; float32, batch 1 and 32.
 
     JAXSPARSE_DATA=DIR python benchmarks/pruned_conv_gpu.py [--batch 1 32] [--cases CV1 R56_0.9]
-                                [--seconds 600] [--no-xla] [--out FILE.md]
+                                [--seconds 600] [--no-xla] [--wall] [--out FILE.md]
 
 Sides: this package's `windows` executor in both layouts, XLA's dense convolution at "highest" and,
 where torch is installed, cuDNN with and without TF32, the faster of its two layouts. Microseconds a
-call: jitted chains of ten calls on distinct inputs, several chains queued before the wait, the
-least of some rounds (cuDNN: a CUDA graph of ten calls, by events). Every output of the last chain
-is checked against the dense one. Exit status 1 when one was wrong.
+call of GPU time: jitted chains of ten calls on distinct inputs between two events in XLA's stream,
+which is held while the host catches up, the least of some (cuDNN: a CUDA graph of ten calls, by
+events). --wall: instead the wall time of a call, several chains queued before the wait, which holds
+a dispatch's share. Every output of the last chain is checked against the dense one. Exit status 1
+when one was wrong.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import functools
 import os
 import sys
 import time
@@ -29,6 +32,7 @@ import numpy as np
 from pruned_cases import CONVS, ConvCase, kernel_of, layer_of
 
 import jaxsparse as js
+from jaxsparse.bench.gpu_clock import GpuClock
 from jaxsparse.bench.provenance import provenance
 
 CALLS, CHAINS, ROUNDS = 10, 12, 4
@@ -51,8 +55,18 @@ def weights(case: ConvCase) -> np.ndarray:
     return np.ascontiguousarray(flat.reshape(3, 3, case.channels, case.outputs), np.float32)
 
 
+def clocked(clock: GpuClock, call: Callable[[Any], Any], xs: list[Any]) -> tuple[float, Any]:
+    """(microseconds a call on the GPU, the outputs of the last chain)."""
+    run = jax.jit(lambda xs: clock.stop([call(x) for x in clock.start(xs)]))
+    ys, took = jax.block_until_ready(run(xs)), []
+    for _ in range(2 * ROUNDS):
+        ys = jax.block_until_ready(run(xs))
+        took.append(clock.microseconds() / CALLS)
+    return min(took), ys
+
+
 def chained(call: Callable[[Any], Any], xs: list[Any]) -> tuple[float, Any]:
-    """(microseconds a call, the outputs of the last chain)."""
+    """(microseconds a call of wall time, the outputs of the last chain)."""
     run = jax.jit(lambda xs: [call(x) for x in xs])
     ys = jax.block_until_ready(run(xs))
     took = []
@@ -126,8 +140,8 @@ class Row:
         return [self.case, str(self.batch), str(self.kept), *sides, *ratios]
 
 
-def measure(name: str, batch: int, xla: bool) -> Row:
-    """One case."""
+def measure(name: str, batch: int, time_it: Callable[..., tuple[float, Any]], xla: bool) -> Row:
+    """One case; `time_it` is `chained`, or `clocked` with its clock."""
     case = CASES[name]
     kernel, rng = weights(case), np.random.default_rng(0)
     shape = (batch, case.channels, case.size, case.size)
@@ -145,10 +159,10 @@ def measure(name: str, batch: int, xla: bool) -> Row:
             with js.config(variant="windows"):
                 return js.pruned_conv(x, plan, layout=layout, implementation="cuda", **options)
 
-        took[f"windows {layout}"], ys = chained(ours, xs)
+        took[f"windows {layout}"], ys = time_it(ours, xs)
         results[layout] = ys if layout == "NCHW" else [y.transpose(0, 3, 1, 2) for y in ys]
         if layout == "NHWC" and xla:
-            took["XLA highest"], _ = chained(lambda x: dense(case, x, kernel), xs)
+            took["XLA highest"], _ = time_it(lambda x: dense(case, x, kernel), xs)
     want = dense(case, jnp.asarray(host[-1].transpose(0, 2, 3, 1)), kernel).transpose(0, 3, 1, 2)
     largest = float(jnp.abs(want).max())
     error = max(float(jnp.abs(ys[-1] - want).max()) / largest for ys in results.values())
@@ -194,16 +208,19 @@ def main() -> int:
     parser.add_argument("--cases", nargs="+", default=list(CASES))
     parser.add_argument("--seconds", type=float, default=600, help="start no case after this")
     parser.add_argument("--no-xla", action="store_true", help="leave out XLA's dense convolution")
+    parser.add_argument("--wall", action="store_true", help="wall time instead of GPU time")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    time_it = chained if given.wall else functools.partial(clocked, GpuClock(1000))
     start, rows = time.monotonic(), []
     for name in given.cases:
         for batch in given.batch:
             if time.monotonic() - start < given.seconds:
-                rows.append(measure(name, batch, not given.no_xla))
+                rows.append(measure(name, batch, time_it, not given.no_xla))
                 print(" | ".join(rows[-1].cells()), f"error {rows[-1].error:.1e}", flush=True)
     head = ["case", "batch", "kept", *SIDES, *(f"against {s}" for s in SIDES[2:])]
-    lines = ["# Pruned convolutions, float32, us a call", ""]
+    kind = "wall" if given.wall else "GPU"
+    lines = [f"# Pruned convolutions, float32, us of {kind} time a call", ""]
     lines += [*provenance(" ".join(["python", *sys.argv])).lines(), ""]
     lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     lines += [f"| {' | '.join(r.cells())} |" for r in rows] + [""]

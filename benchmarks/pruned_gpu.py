@@ -1,21 +1,28 @@
 """Pruned products on CUDA against XLA's dense ones: 20 layer shapes, batch 8 and 64, in one run.
 
-    JAXSPARSE_DATA=DIR python benchmarks/pruned_gpu.py [--sparsity 0.9 0.95] [--batch 8 64]
-                       [--executor default code rows] [--shapes 1 2 3] [--seconds 600]
+    JAXSPARSE_DATA=DIR python benchmarks/pruned_gpu.py [--sparsity 0.9 0.95] [--batch 1 8 64]
+                       [--executor default code rows] [--shapes 1 2 3] [--jobs 12] [--wall]
+                       [--cusparse] [--seconds 600]
 
 Sizes 1 to 10 are those of layers of ResNet-50: their patterns are those of the DLMC where
-JAXSPARSE_DATA is set, random elsewhere. Prints microseconds a call in a jitted chain of ten calls
-on distinct inputs, the speed-ups over the dense product at "highest" and at the default precision
-(TF32), and the geometric means; "default" is what runs when no executor is demanded, and a side's
-seconds are those of its first call: packing, writing, assembling. Where cupy is installed: cuSPARSE
-(CSR, the faster of two layouts of x), by events. Every timed output is checked against the dense
-one. Exit status 1 when one was wrong.
+JAXSPARSE_DATA is set, random elsewhere. Prints microseconds a call of GPU time in a jitted chain of
+ten calls on distinct inputs (events in XLA's stream, which is held while the host catches up), the
+speed-ups over the dense product at "highest" and at the default precision (TF32), and the geometric
+means; "default" is what runs when no executor is demanded, its name follows. --wall: the wall time
+of a call in such a chain, too. The functions of frozen weights are called once before anything is
+timed, `jobs` at a time: packing, writing and assembling take seconds. --cusparse, where cupy is
+installed: cuSPARSE (CSR, the faster of two layouts of x), by events. The last rows of
+the first and the last result of every timed chain are checked against float64. Exit status 1 when
+one was wrong.
 """
 
 import argparse
 import contextlib
+import dataclasses
+import functools
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -25,6 +32,9 @@ import scipy.sparse as sp
 from pruned_cases import LAYERS, layer_of, random_mask
 
 import jaxsparse as js
+from jaxsparse.bench.gpu_clock import GpuClock
+from jaxsparse.pruned.executor import Problem
+from jaxsparse.pruned.executors import ranked
 
 # Outputs, inputs, positions of an image (or tokens of a sequence).
 SHAPES = (
@@ -34,23 +44,99 @@ SHAPES = (
     *((256, 256, 784), (512, 256, 196), (512, 512, 196), (1024, 512, 49), (1024, 1024, 49)),
 )
 CALLS, SAMPLES = 10, 5
+CHECKED = 512  # rows of the first and of the last result, against float64
+DENSE = {"highest": "highest", "tf32": None}
 
 
-def chain(product):
-    """Ten calls on ten inputs, jitted; returns the results."""
-    return jax.jit(lambda xs: [product(x) for x in xs])
+class Chains:
+    """Ten calls of a product on ten inputs and ten weights (equal ones: XLA would merge dense calls
+    that share theirs), jitted: with the clock around them, and without.
+    """
+
+    def __init__(self, clock: GpuClock, product: Any):
+        self._clock = clock
+        self._timed = jax.jit(
+            lambda xs, ws: clock.stop(list(map(product, clock.start(list(xs)), ws)))
+        )
+        self.plain = jax.jit(lambda xs, ws: list(map(product, xs, ws)))
+
+    def gpu(self, xs, ws) -> float:
+        """Microseconds a call on the GPU: the median of some chains."""
+        took = []
+        for turn in range(SAMPLES + 1):
+            jax.block_until_ready(self._timed(xs, ws))
+            if turn:
+                took.append(self._clock.microseconds() / CALLS)
+        return float(np.median(took))
+
+    def wall(self, xs, ws) -> float:
+        """Microseconds a call as the host sees it: the median of some chains."""
+        jax.block_until_ready(self.plain(xs, ws))
+        took = []
+        for _ in range(SAMPLES):
+            start = time.perf_counter()
+            jax.block_until_ready(self.plain(xs, ws))
+            took.append((time.perf_counter() - start) / CALLS * 1e6)
+        return float(np.median(took))
+
+    def once(self, xs, ws) -> list[jax.Array]:
+        """The results of a timed chain."""
+        return self._timed(xs, ws)
 
 
-def time_chain(run, xs):
-    """(microseconds a call: the median of some runs; seconds of the first)."""
-    start = time.perf_counter()
-    jax.block_until_ready(run(xs))
-    first, took = time.perf_counter() - start, []
-    for _ in range(SAMPLES):
-        start = time.perf_counter()
-        jax.block_until_ready(run(xs))
-        took.append((time.perf_counter() - start) / CALLS * 1e6)
-    return float(np.median(took)), first
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A shape of the table at a batch and a sparsity."""
+
+    number: int
+    batch: int
+    sparsity: float
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Rows of x, inputs, outputs."""
+        n, k, positions = SHAPES[self.number - 1]
+        return positions * self.batch, k, n
+
+    def inputs(self) -> list[jax.Array]:
+        """Ten."""
+        m, k, _ = self.size
+        return [jax.random.normal(key, (m, k)) for key in jax.random.split(jax.random.key(0), 10)]
+
+
+@functools.cache
+def weight_of(number, sparsity):
+    """float32[inputs, outputs] with a real pattern where there is one."""
+    n, k, _ = SHAPES[number - 1]
+    name = next((name for name, size, _ in LAYERS if size == (n, k)), None)
+    if name is not None:
+        return layer_of(name, (n, k), sparsity)[0].astype(np.float32)
+    weight = np.random.default_rng(0).standard_normal((k, n), np.float32)
+    return np.where(random_mask((k, n), sparsity, 0), weight, 0).astype(np.float32)
+
+
+@functools.cache
+def plan_of(number, sparsity):
+    """The weight, inspected."""
+    return js.inspect(weight_of(number, sparsity))
+
+
+def default_name(case: Case) -> str:
+    """The executor that runs when none is demanded."""
+    m, k, _ = case.size
+    pattern = plan_of(case.number, case.sparsity).pattern
+    return ranked(Problem(pattern, "cuda", (m, k), "float32", "float32", "highest"))[0]
+
+
+def sparse_chains(clock: GpuClock, case: Case, executor: str) -> Chains:
+    """The chains of an executor."""
+    plan = plan_of(case.number, case.sparsity)
+
+    def product(x, w):
+        with js.config(variant=None if executor == "default" else executor):
+            return js.pruned_matmul(x, plan, implementation="cuda", precision="highest")
+
+    return Chains(clock, product)
 
 
 def cusparse(w, rows):
@@ -78,58 +164,50 @@ def cusparse(w, rows):
     return None
 
 
-def ways(w, executors):
-    """Name -> product of a row matrix with w."""
-    plan = js.inspect(w)
-    dense = jnp.asarray(w)
-    found = {
-        "highest": lambda x: jnp.matmul(x, dense, precision="highest"),
-        "tf32": lambda x: jnp.matmul(x, dense),
-    }
-    for executor in executors:
-
-        def product(x, executor=None if executor == "default" else executor):
-            with js.config(variant=executor):
-                return js.pruned_matmul(x, plan, implementation="cuda", precision="highest")
-
-        found[executor] = product
-    return found
-
-
-def weight_of(shape, sparsity):
-    """float32[inputs, outputs] with a real pattern where there is one."""
-    n, k, _ = shape
-    name = next((name for name, size, _ in LAYERS if size == (n, k)), None)
-    if name is not None:
-        return layer_of(name, (n, k), sparsity)[0].astype(np.float32)
-    weight = np.random.default_rng(0).standard_normal((k, n), np.float32)
-    return np.where(random_mask((k, n), sparsity, 0), weight, 0).astype(np.float32)
-
-
-def measure(shape, batch, sparsity, executors):
-    """(name -> us, name -> seconds of the first call, whether all outputs agree); an executor that
-    cannot run is left out.
-    """
-    _, k, positions = shape
-    w = weight_of(shape, sparsity)
-    keys = jax.random.split(jax.random.key(0), CALLS)
-    xs = [jax.random.normal(key, (positions * batch, k)) for key in keys]
-    times, first, correct, want = {}, {}, True, None
-    for name, product in ways(w, executors).items():
-        run = chain(product)
-        try:
-            times[name], first[name] = time_chain(run, xs)
-        except ValueError as error:
-            print(f"  {name}: {error}")
-            continue
-        y = run(xs)[0]
-        want = y if want is None else want
-        bound = 2e-2 if name == "tf32" else 1e-4
-        correct &= bool(jnp.abs(y - want).max() <= bound * jnp.abs(want).max() + 1e-6)
-    took = cusparse(w, positions * batch)
-    if took is not None:
+def measure(case: Case, sides: dict[str, Chains], given) -> tuple[dict[str, float], list[str]]:
+    """(name -> us, what is wrong)."""
+    w, xs = weight_of(case.number, case.sparsity), case.inputs()
+    ws, times, wrong = [jnp.array(w) for _ in xs], {}, []
+    want = np.concatenate([xs[i][-CHECKED:] for i in (0, -1)]).astype(np.float64) @ w
+    for name, chains in sides.items():
+        given_ws = ws if name in DENSE else [None] * CALLS
+        times[name] = chains.gpu(xs, given_ws)
+        if given.wall:
+            times[f"{name} wall"] = chains.wall(xs, given_ws)
+        ys = chains.once(xs, given_ws)
+        error = np.abs(np.concatenate([ys[i][-CHECKED:] for i in (0, -1)]) - want)
+        if not error.max() <= (2e-2 if name == "tf32" else 1e-4) * np.abs(want).max():
+            wrong.append(f"{name} WRONG by {error.max() / np.abs(want).max():.1e}")
+    if given.cusparse and (took := cusparse(w, case.size[0])) is not None:
         times["cusparse"] = took
-    return times, first, correct
+    return times, wrong
+
+
+def prepare(clock: GpuClock, cases: list[Case], given) -> dict[Case, dict[str, Chains]]:
+    """The executors' chains of each case, called once; one that cannot run is left out."""
+
+    def first(case: Case, executor: str):
+        chains = sparse_chains(clock, case, executor)
+        try:
+            jax.block_until_ready(chains.once(case.inputs(), [None] * CALLS))
+        except ValueError as error:
+            return f"{case} {executor}: {error}"
+        return chains
+
+    found: dict[Case, dict[str, Chains]] = {case: {} for case in cases}
+    with ThreadPoolExecutor(given.jobs) as pool:
+        jobs = [
+            (case, executor, pool.submit(first, case, executor))
+            for case in cases
+            for executor in given.executor
+            if executor != "default" or default_name(case) != "dense"
+        ]
+        for case, executor, job in jobs:
+            if isinstance(result := job.result(), Chains):
+                found[case][executor] = result
+            else:
+                print(f"  {result}")
+    return found
 
 
 def main() -> int:
@@ -137,30 +215,44 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sparsity", type=float, nargs="+", default=[0.9, 0.95])
     parser.add_argument("--batch", type=int, nargs="+", default=[8, 64])
-    parser.add_argument("--executor", nargs="+", default=["default", "code", "rows"])
+    parser.add_argument("--executor", nargs="+", default=["default"])
     parser.add_argument("--shapes", type=int, nargs="+", default=list(range(1, len(SHAPES) + 1)))
+    parser.add_argument("--jobs", type=int, default=12, help="first calls at a time")
+    parser.add_argument("--wall", action="store_true", help="also the wall time of a call")
+    parser.add_argument("--cusparse", action="store_true", help="also cuSPARSE, by cupy")
     parser.add_argument("--seconds", type=float, default=600, help="start no case after this")
     given = parser.parse_args()
     start, correct = time.monotonic(), True
-    for sparsity in given.sparsity:
-        for batch in given.batch:
-            ratios = []
-            for number in given.shapes:
-                if time.monotonic() - start > given.seconds:
-                    break
-                times, first, right = measure(SHAPES[number - 1], batch, sparsity, given.executor)
-                correct &= right
-                best = min((t for e, t in times.items() if e in given.executor), default=np.inf)
-                ratios.append(times["highest"] / best)
-                shown = " ".join(
-                    f"{name} {t:.1f}" + (f" ({first[name]:.1f} s)" if name in first else "")
-                    for name, t in times.items()
-                )
-                against = f"{ratios[-1]:.2f}x highest, {times['tf32'] / best:.2f}x tf32"
-                print(f"{sparsity:g} batch {batch} #{number}: {shown} us; {against}", flush=True)
-            if ratios:
-                mean = float(np.exp(np.mean(np.log(ratios))))
-                print(f"{sparsity:g} batch {batch}: geometric mean {mean:.2f}x highest", flush=True)
+    clock = GpuClock()
+    dense = {
+        name: Chains(clock, functools.partial(jnp.matmul, precision=precision))
+        for name, precision in DENSE.items()
+    }
+    ratios: dict[tuple[Any, ...], list[float]] = {}
+    for batch in given.batch:
+        cases = [Case(n, batch, s) for n in given.shapes for s in given.sparsity]
+        sparse = prepare(clock, cases, given)
+        print(f"batch {batch}: first calls over at {time.monotonic() - start:.0f} s", flush=True)
+        for case in cases:
+            if time.monotonic() - start > given.seconds:
+                break
+            times, wrong = measure(case, dense | sparse[case], given)
+            correct &= not wrong
+            shown = []
+            for name in given.executor:
+                took = times.get(name, times["highest"])  # dense by default: the same product
+                against = times["highest"] / took, times["tf32"] / took
+                ratios.setdefault((case.sparsity, case.batch, name), []).append(against[0])
+                shown.append(f"{name} {against[0]:.2f}x highest {against[1]:.2f}x tf32")
+            us = " ".join(f"{name} {t:.1f}" for name, t in times.items())
+            label = f"{case.sparsity:g} batch {case.batch} #{case.number} ({default_name(case)})"
+            print(f"{label}: {us} us; {'; '.join([*shown, *wrong])}", flush=True)
+    for (sparsity, batch, name), found in ratios.items():
+        mean = float(np.exp(np.mean(np.log(found))))
+        print(
+            f"{sparsity:g} batch {batch} {name}: geometric mean {mean:.2f}x highest, least "
+            f"{min(found):.2f}x, {len(found)} shapes"
+        )
     return 0 if correct else 1
 
 

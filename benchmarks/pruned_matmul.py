@@ -1,7 +1,7 @@
-"""pruned_matmul against XLA's dense product: layers of a pruned ResNet-50, float32.
+"""pruned_matmul against XLA's dense product and BCOO: layers of a pruned ResNet-50, float32.
 
     JAXSPARSE_DATA=DIR python benchmarks/pruned_matmul.py [--sparsity 0.9] [--rows 0] [--samples 7]
-                                                          [--out FILE.md]
+                                                          [--no-bcoo] [--awake] [--out FILE.md]
 
 `--rows 0` takes each layer's own number of positions. Exit status 1 when an output was wrong.
 """
@@ -13,16 +13,20 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import sparse as bcoo
 from pruned_cases import LAYERS, layer_of
-from pruned_sides import Chain, Row, compare, report
+from pruned_sides import Chain, Row, awake, compare, keep_freed_memory, report
 
 import jaxsparse as js
 
 SETS = 3
+PAUSE, LASTS = 0.03, 0.03  # seconds between two sides' turns, and of a chain
 
 
-def row(name: str, shape: tuple[int, int], positions: int, sparsity: float, samples: int) -> Row:
-    """One comparison."""
+def row(
+    name: str, shape: tuple[int, int], positions: int, sparsity: float, samples: int, slow: bool
+) -> tuple[Row, float]:
+    """One comparison, and the workspace over the dense activations."""
     weight, source = layer_of(name, shape, sparsity)
     rng = np.random.default_rng(0)
     inputs = [
@@ -30,6 +34,7 @@ def row(name: str, shape: tuple[int, int], positions: int, sparsity: float, samp
     ]
     wants = [np.asarray(x, np.float64) @ weight for (x,) in inputs]
     pruned, dense = js.inspect(weight), jnp.asarray(weight)
+    matrix = bcoo.BCOO.fromdense(jnp.asarray(weight.T))
 
     def product(x: jax.Array) -> jax.Array:
         return x @ dense
@@ -39,7 +44,13 @@ def row(name: str, shape: tuple[int, int], positions: int, sparsity: float, samp
 
     sides = [Chain("XLA", product, inputs, wants), Chain("pruned", sparse, inputs, wants)]
     title = f"{positions} x {shape[1]} -> {shape[0]}, {100 * sparsity:g} % ({source})"
-    return compare(title, sides, samples)
+    took = compare(title, sides, samples, PAUSE, LASTS)
+    if slow:
+        side = Chain("BCOO", lambda x: (matrix @ x.T).T, inputs, wants, calls=1)
+        took.samples.update(compare(title, [side], 2, PAUSE).samples)
+    memory = jax.jit(sparse).lower(inputs[0][0]).compile().memory_analysis()
+    used = getattr(memory, "temp_size_in_bytes", 0) / (4 * (inputs[0][0].size + wants[0].size))
+    return took, float(used)
 
 
 def main() -> int:
@@ -48,17 +59,25 @@ def main() -> int:
     parser.add_argument("--sparsity", type=float, nargs="+", default=[0.9])
     parser.add_argument("--rows", type=int, default=0)
     parser.add_argument("--samples", type=int, default=7)
+    parser.add_argument("--no-bcoo", action="store_true", help="it takes most of the time")
+    parser.add_argument("--awake", action="store_true", help="keep the cores from halting")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    rows = [
-        row(name, shape, given.rows or positions, sparsity, given.samples)
-        for sparsity in given.sparsity
-        for name, shape, positions in LAYERS
-    ]
+    keep_freed_memory()
+    with awake(given.awake):
+        rows = [
+            row(name, shape, given.rows or positions, sparsity, given.samples, not given.no_bcoo)
+            for sparsity in given.sparsity
+            for name, shape, positions in LAYERS
+        ]
     command = " ".join(["python", *sys.argv])
-    ratios = [r.samples["XLA"].wall_median / r.samples["pruned"].wall_median for r in rows]
-    notes = [f"XLA over pruned: geomean {np.exp(np.mean(np.log(ratios))):.2f}"]
-    return report("pruned_matmul, float32", rows, command, given.out, notes)
+    notes = []
+    for rival in ("XLA",) if given.no_bcoo else ("XLA", "BCOO"):
+        ratios = [r.samples[rival].wall_median / r.samples["pruned"].wall_median for r, _ in rows]
+        each = ", ".join(f"{v:.2f}" for v in ratios)
+        notes.append(f"{rival} over pruned: geomean {np.exp(np.mean(np.log(ratios))):.2f} ({each})")
+    notes.append(f"workspace over dense activations: {', '.join(f'{u:.2f}' for _, u in rows)}")
+    return report("pruned_matmul, float32", [r for r, _ in rows], command, given.out, notes)
 
 
 if __name__ == "__main__":

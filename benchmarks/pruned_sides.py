@@ -1,7 +1,14 @@
 """What the benchmarks of frozen weights share: chains of calls, comparisons, their table."""
 
+import contextlib
+import ctypes
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +18,57 @@ import numpy as np
 from jaxsparse.bench.provenance import provenance
 from jaxsparse.bench.timing import Samples, interleave
 
+#: mallopt's parameters (malloc.h), and bytes: blocks up to here come from the heap (the most that
+#: glibc takes), what is free at its end stays, and it grows by so much.
+_KEEP = {-3: 1 << 25, -1: 1 << 30, -2: 1 << 26}
 TOLERANCE = 2e-5  # float32: largest error over the largest value
 
 
+def keep_freed_memory() -> None:
+    """Results of some megabytes come from memory that the process has already: without this, it is
+    chance which side gets fresh pages from the system, at a microsecond and more a page. For all
+    sides alike; nothing where the C library is not glibc.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "gnu_get_libc_version"):
+        for parameter, size in _KEEP.items():
+            if not library.mallopt(parameter, size):
+                raise OSError(f"mallopt({parameter}, {size}) failed")
+
+
+_SPIN = """
+import os, sys
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+os.sched_setaffinity(0, {int(sys.argv[1])})
+while os.getppid() == int(sys.argv[2]):
+    for _ in range(100000): pass
+"""
+
+
+@contextlib.contextmanager
+def awake(wanted: bool = True) -> Iterator[None]:
+    """Keeps this process's cores from halting: each has a thread that any other work displaces.
+
+    A virtual core that halts between two calls is scheduled anew by its host, often beside the
+    other one on one physical core; then two workers are hardly faster than one, for sides whose
+    workers sleep between calls (XLA's pool does) and not for those whose workers spin.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if wanted else []
+    spins = [
+        subprocess.Popen([sys.executable, "-c", _SPIN, str(core), str(os.getpid())])
+        for core in cores
+    ]
+    try:
+        yield
+    finally:
+        for spin in spins:
+            spin.kill()
+            spin.wait()
+
+
 class Chain:
-    """One way of computing `function(*inputs)`: ten calls one after the other, on distinct inputs
-    in turn, each waited for; `jit` False calls it as it is.
+    """One way of computing `function(*inputs)`: ten calls and more one after the other, on distinct
+    inputs in turn, each waited for; `jit` False calls it as it is.
     """
 
     calls = 10
@@ -72,9 +124,29 @@ class Row:
         return [self.case, side, time, f"{base / s.wall_median:.2f}x"]
 
 
-def compare(case: str, sides: Sequence[Any], samples: int) -> Row:
-    """Time the sides interleaved; the first is what the others are measured against."""
-    return Row(case, sides[0].name, interleave(sides, samples=samples))
+def compare(
+    case: str, sides: Sequence[Any], samples: int, pause: float = 0.0, lasts: float = 0.0
+) -> Row:
+    """Time the sides interleaved; the first is what the others are measured against.
+
+    Args:
+        case: its name in the table.
+        sides: what is compared.
+        samples: turns of each side.
+        pause: seconds between turns, in which the threads of the last side stop waiting for more
+            work (they spin for some milliseconds, and would take a core from the next side).
+        lasts: seconds that a chain of the first side should last at least: all chains become
+            longer, up to ten times, so that waking up after the pause is no part of the figure.
+    """
+    if lasts > 0:
+        sides[0].enqueue(0)
+        start = time.perf_counter()
+        sides[0].enqueue(0)
+        more = lasts / (time.perf_counter() - start)
+        for side in sides:
+            side.calls = math.ceil(side.calls * min(max(more, 1.0), 10.0))
+    took = interleave(sides, samples=samples, on_step=lambda name: time.sleep(pause))
+    return Row(case, sides[0].name, took)
 
 
 def report(

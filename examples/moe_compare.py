@@ -71,8 +71,9 @@ def _cells(key: tuple[str, str], rows: dict[str, ProductRow]) -> list[str]:
         else "failed"
         for side in SIDES
     ]
-    best = min(milliseconds(rows[side]) for side in (SERIAL, PADDED) if rows[side].correct)
-    return [*key, *cells, f"{best / milliseconds(rows[OURS]):.2f}x"]
+    rivals = [milliseconds(rows[side]) for side in (SERIAL, PADDED) if rows[side].correct]
+    faster = f"{min(rivals) / milliseconds(rows[OURS]):.2f}x" if rivals else "both failed"
+    return [*key, *cells, faster]
 
 
 def draw(

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from flax import linen
 
 import jaxsparse as js
-from jaxsparse.ops.masked_dense import token_index
 
 HEAD = 64
 FORMS = ("padded", "masked", "packed")
@@ -151,7 +150,7 @@ def encode(
     """The encoder in one of FORMS. "packed" has `parts` branches, of as many packed lengths."""
     if form == "padded":
         return encoder.apply(params, ids, lengths)
-    index = token_index(js.lengths_mask(lengths, ids.shape[1]))
+    index = js.token_index(js.lengths_mask(lengths, ids.shape[1]))
     if form == "masked":
         return encoder.apply(params, ids, lengths, index)
     step = -(-ids.size // parts)

@@ -4,7 +4,8 @@ block, at 32x64 and at 32x1.
 The mask is a new one every few steps (`--every`); both passes are masked products, and the weights'
 gradient is computed at the kept blocks only. Against it: XLA's dense products of the masked
 weights, with the same masks. MNIST where JAXSPARSE_DATA is set, scikit-learn's digits elsewhere.
-`python examples/sparse_training.py [--quick] [--every N] [--steps-only] [--out DIR]`.
+`python examples/sparse_training.py [--quick] [--every N] [--steps-only [--unsaid]]
+[--out DIR]`.
 """
 
 import functools
@@ -62,6 +63,11 @@ def density_at(sparsity: float) -> float:
     return math.ceil(4 * (1 - sparsity)) / 4
 
 
+def way_at(block: Block, form: str, sparsity: float) -> Way:
+    """How a step of a schedule multiplies; the dense form is the same one at every sparsity."""
+    return Way(block, form, density_at(sparsity) if form == "sparse" else None)
+
+
 @functools.cache
 def jitted(way: Way) -> tuple[Any, Any, Any]:
     """(step, masks of a state, logits of parameters, masks and images), jitted."""
@@ -93,7 +99,7 @@ def train(
             pick = rng.integers(0, len(digits.train_x), BATCH)
             rate = jnp.float32(RATE * min(1.0, 2 * (1 - i / steps)))
             x, y = digits.train_x[pick], digits.train_y[pick].astype(np.int32)
-            step = jitted(Way(block, form, density_at(found[-1])))[0]
+            step = jitted(way_at(block, form, found[-1]))[0]
             state = step(state, masks, jnp.asarray(x), jnp.asarray(y), rate)
             bar.advance(task)
     scores = logits(state[0], masks, jnp.asarray(digits.test_x))
@@ -102,14 +108,17 @@ def train(
 
 
 def step_times(
-    params: list[Layer], batch: int, block: Block, sparsity: float, repeats: int
+    params: list[Layer], batch: int, block: Block, sparsity: float, repeats: int, said: bool
 ) -> dict[str, float]:
-    """Milliseconds of a step in both forms, and of making its masks ("mask"), in a row of them."""
+    """Milliseconds of a step in both forms, and of making its masks ("mask"), in a row of them.
+    `said`: a step is compiled for the share that the sparsity keeps.
+    """
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.random((batch, params[0].w.shape[1]), np.float32))
     y = jnp.asarray(rng.integers(0, len(params[-1].b), batch), jnp.int32)
     share = jnp.float32(sparsity)
-    ways = {form: jitted(Way(block, form, 1 - sparsity)) for form in FORMS}
+    density = 1 - sparsity if said else None
+    ways = {form: jitted(Way(block, form, density)) for form in FORMS}
     masks_of = ways["sparse"][1]
     masks = masks_of(params, share)
 
@@ -127,12 +136,14 @@ def step_times(
     return {name: t / STEPS_IN_A_ROW for name, t in time_together(calls, repeats).items()}
 
 
-def time_steps(quick: bool) -> Times:
-    """Time a step of a wide network for every block and sparsity, and print a table."""
+def time_steps(quick: bool, said: bool = True) -> Times:
+    """Time a step of a wide network for every block and sparsity, and print a table. `said`: as in
+    `step_times`.
+    """
     gpu = jax.default_backend() == "gpu"
     size, batch = (512, 128) if quick else (4096, 2048) if gpu else (2048, 512)
     params = initial((256, size, size, size, 10))
-    times = {(b, s): step_times(params, batch, b, s, 5) for b in BLOCKS for s in SPARSITIES}
+    times = {(b, s): step_times(params, batch, b, s, 5, said) for b in BLOCKS for s in SPARSITIES}
     rows = [
         [
             f"{block[0]}x{block[1]}",
@@ -199,9 +210,12 @@ def main(argv: Sequence[str] | None = None) -> Result | Times:
     command = parser((__doc__ or "").splitlines()[0])
     command.add_argument("--every", type=int, default=1, help="steps that share a mask")
     command.add_argument("--steps-only", action="store_true", help="time steps, train nothing")
+    command.add_argument(
+        "--unsaid", action="store_true", help="do not say what share a timed step keeps"
+    )
     chosen = command.parse_args(argv)
     if chosen.steps_only:
-        return time_steps(chosen.quick)
+        return time_steps(chosen.quick, not chosen.unsaid)
     return run(chosen.quick, chosen.out, chosen.every)
 
 

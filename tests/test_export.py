@@ -99,6 +99,7 @@ def test_damaged_facts_are_refused():
     facts = msgspec.msgpack.decode(data)
     for change in (
         {"kind": "sum"},
+        {"groups": 2},
         {"window": (1, 1)},
         {"indices": facts["indices"][:-4]},
         {"indices": np.full(6, 6, "<i4").tobytes()},

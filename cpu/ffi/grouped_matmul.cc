@@ -23,9 +23,10 @@ using Scratch = ffi::Result<ffi::BufferR1<ffi::U8>>;
 bool SameRows(const GroupedShape& s, const Indices& gather, const Indices& scatter,
               const Weights& weights, bool gathers, bool scatters) {
   const auto agrees = [&](int64_t count) { return count == 0 || count == s.sorted_rows; };
-  return agrees(gather.element_count()) && agrees(scatter.element_count()) &&
-         agrees(weights.element_count()) && (gathers || s.lhs_rows == s.sorted_rows) &&
-         (scatters || s.out_rows == s.sorted_rows);
+  const auto scattered = static_cast<int64_t>(scatter.element_count());
+  return agrees(gather.element_count()) && agrees(scattered) && agrees(weights.element_count()) &&
+         (gathers || s.lhs_rows == s.sorted_rows) &&
+         (scatters ? scattered == s.sorted_rows : s.out_rows == s.sorted_rows);
 }
 
 template <typename Job>

@@ -39,13 +39,13 @@ inline bool DecodePruned(const PrunedPacked& packed, xla::ffi::AnyBuffer x,
     return false;
   }
   args->tile = {packed.tile & 0xff, packed.tile >> 8 & 0xffffff, packed.tile >> 32 & 0xffff,
-                (packed.tile >> 48 & 1) != 0};
+                (packed.tile >> 48 & 1) != 0, std::max<int64_t>(packed.tile >> 49 & 0xff, 1)};
   args->block = packed.block;
   args->parts = packed.parts;
   const PrunedTile& tile = args->tile;
   if (args->columns() < 1 || tile.vectors < 1 || tile.vectors > kPrunedVectors || tile.pitch < 1 ||
-      tile.rows < 1 ||
-      (tile.rows - 1) * tile.pitch + std::min(args->columns(), g.out_w) >
+      tile.rows < 1 || (tile.shared && tile.bands > 1) ||
+      (tile.rows - 1) * tile.pitch + std::min(args->columns(), args->width()) >
           tile.vectors * kPrunedLanes) {
     return false;
   }

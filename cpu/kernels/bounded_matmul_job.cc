@@ -22,7 +22,7 @@ BoundedMatmulJob::Worker BoundedMatmulJob::Take(ScratchCarver& carver) const {
 // The code that a whole row is proven to come out with, or kMixed.
 uint8_t BoundedMatmulJob::Decided(int64_t row) const {
   const uint8_t* codes = args_.codes + row * args_.segments_in;
-  if (args_.segments_in == 0 || codes[0] == kMixed) return kMixed;
+  if (args_.segments_in == 0 || (codes[0] != kZero && codes[0] != kUpper)) return kMixed;
   if (codes[0] == kZero ? !args_.zero_stays : !args_.keeps_upper) return kMixed;
   for (int64_t s = 1; s < args_.segments_in; ++s) {
     if (codes[s] != codes[0]) return kMixed;
@@ -71,9 +71,10 @@ void BoundedMatmulJob::Read(const Worker& worker, int64_t count, int64_t images)
     const uint8_t* codes = args_.codes + worker.rows[c] * args_.segments_in;
     for (int64_t s = 0; s < args_.segments_in; ++s) {
       const int64_t end = std::min((s + 1) * args_.segment_in, n_in);
+      const bool set = codes[s] == kZero || codes[s] == kUpper;  // any other number is kMixed
       const float known = codes[s] == kUpper ? args_.upper_in : 0.0f;
       for (int64_t i = s * args_.segment_in; i < end; ++i) {
-        column[i * tile()] = codes[s] == kMixed ? row[i] : known;
+        column[i * tile()] = set ? known : row[i];
       }
     }
   }

@@ -123,10 +123,11 @@ void StoreBlock(const PrunedStore& block) {
 #pragma GCC unroll 16
       for (int i = 0; i < kTransposeSide; ++i) {
         if (block.pixels[l + i] == nullptr) continue;
+        float* to = block.pixels[l + i] + block.channel + c;
         if (count >= kTransposeSide) {
-          Vec::Store(block.pixels[l + i] + c, rows[i]);
+          Vec::Store(to, rows[i]);
         } else {
-          Vec::StorePartial(block.pixels[l + i] + c, rows[i], count);
+          Vec::StorePartial(to, rows[i], count);
         }
       }
     }

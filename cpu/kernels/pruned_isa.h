@@ -47,13 +47,13 @@ struct PrunedRun {
   float* to;
 };
 
-// pixels[l][c] = from[c * stride + l] for `width` of 16 channels of the pixels that are not
-// nullptr, or max(0, that).
+// pixels[l][channel + c] = from[c * stride + l] for `width` of 16 channels of the pixels that are
+// not nullptr, or max(0, that).
 struct PrunedStore {
   const float* from;
   int64_t stride;
-  float* const* pixels;  // [16], each at the first of the channels
-  int64_t width;
+  float* const* pixels;  // [16], each at channel 0
+  int64_t channel, width;
   bool relu;
 };
 

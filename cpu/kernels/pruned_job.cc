@@ -9,9 +9,9 @@ namespace jaxsparse {
 PrunedJob::PrunedJob(const PrunedArgs& args, int64_t pool_workers)
     : args_(args), isa_(PrunedIsaInUse()) {
   const ConvGeometry& g = args_.geometry;
-  const int64_t items =
+  item_count_ =
       g.batch * args_.row_tiles() * args_.column_tiles() * (g.out_c > 0 ? args_.parts : 0);
-  items_.emplace(items);
+  turns_.emplace(item_count_);
   // No part has more units than this: a part's rows are whole units.
   for (int64_t p = 0; p < args_.parts; ++p) {
     const int32_t* bounds = args_.rows + g.out_c;
@@ -24,7 +24,7 @@ PrunedJob::PrunedJob(const PrunedArgs& args, int64_t pool_workers)
   const int64_t least = carver.used();
   if (args_.scratch_bytes < least) return;
   const int64_t room = 1 + (args_.scratch_bytes - least) / (least + ScratchCarver::kAlign);
-  workers_ = std::clamp<int64_t>(std::min(room, items), 1, pool_workers);
+  workers_ = std::clamp<int64_t>(std::min(room, item_count_), 1, pool_workers);
 }
 
 PrunedJob::Worker PrunedJob::Take(ScratchCarver& carver) const {
@@ -42,7 +42,17 @@ void PrunedJob::Run(int64_t index) {
   for (int64_t w = 0; w < index; ++w) Take(carver);
   Worker worker = Take(carver);
   worker.panel.Clear();
-  for (int64_t item; items_->Next(&item);) RunItem(item, worker);
+  for (int64_t item; NextItem(index, &item);) RunItem(item, worker);
+}
+
+// The first worker goes forward from the first item, the others backward from the last, so that
+// from call to call a core meets the same part of the input and of the result. They never meet:
+// all turns together are as many as the items.
+bool PrunedJob::NextItem(int64_t worker, int64_t* item) {
+  int64_t turn;
+  if (!turns_->Next(&turn)) return false;
+  *item = worker == 0 ? from_start_++ : item_count_ - ++from_end_;
+  return true;
 }
 
 // Gives every row of a part a place in the sums: rows of one unit side by side. A row that does not
@@ -83,13 +93,9 @@ void PrunedJob::RunItem(int64_t item, Worker& worker) const {
     worker.panel.Load(channel, std::min(args_.block, g.in_c - channel));
     Multiply(part, block, worker);
   }
+  if (!args_.channels_first) return StorePixels(part, worker, at);
   for (int64_t u = 0; u < part.units; ++u) {
-    const float* sums = worker.sums + u * kPrunedLanes * sums_stride();
-    if (args_.channels_first) {
-      StorePlanes(worker.units[u], sums, at);
-    } else {
-      StorePixels(worker.units[u], sums, at);
-    }
+    StorePlanes(worker.units[u], worker.sums + u * kPrunedLanes * sums_stride(), at);
   }
 }
 
@@ -113,77 +119,100 @@ void PrunedJob::Multiply(const Part& part, int64_t block, const Worker& worker) 
   isa_.multiply_rows(rows);
 }
 
-// Where the channels of a unit go for sixteen places of a tile: nullptr past its rows and columns.
-void PrunedJob::PixelsOf(int64_t unit, int64_t place, const Corner& at, char** pixels) const {
+// Where the channels of sixteen places of a tile go: nullptr past its rows and columns. False where
+// none goes anywhere.
+bool PrunedJob::PixelsOf(int64_t place, const Corner& at, char** pixels) const {
   const ConvGeometry& g = args_.geometry;
-  const int64_t rows = std::min(args_.tile.rows, g.out_h - at.y);
-  const int64_t columns = std::min(args_.columns(), g.out_w - at.x);
+  const int64_t rows = std::min(args_.tile.rows, args_.height() - at.y);
+  const int64_t columns = std::min(args_.columns(), args_.width() - at.x);
   const int64_t step = g.out_c * SizeOf(args_.out_type);
   int64_t row = place / args_.tile.pitch, column = place % args_.tile.pitch;
+  int64_t band = (at.x + column) / g.out_w, x = (at.x + column) % g.out_w;
+  bool any = false;
   for (int64_t l = 0; l < kPrunedLanes; ++l) {
-    const int64_t pixel = (at.image * g.out_h + at.y + row) * g.out_w + at.x + column;
-    pixels[l] = row < rows && column < columns ? static_cast<char*>(args_.out) + pixel * step +
-                                                     unit * kPrunedLanes * SizeOf(args_.out_type)
-                                               : nullptr;
+    const int64_t y = band * args_.height() + at.y + row;
+    const bool inside = row < rows && column < columns && y < g.out_h;
+    const int64_t pixel = (at.image * g.out_h + y) * g.out_w + x;
+    pixels[l] = inside ? static_cast<char*>(args_.out) + pixel * step : nullptr;
+    any |= inside;
+    if (++x == g.out_w) {
+      x = 0;
+      ++band;
+    }
     if (++column == args_.tile.pitch) {
       column = 0;
       ++row;
+      band = at.x / g.out_w;
+      x = at.x % g.out_w;
+    }
+  }
+  return any;
+}
+
+// Sixteen places at a time, all of their channels: the neighbours of a cache line are written one
+// after the other.
+void PrunedJob::StorePixels(const Part& part, const Worker& worker, const Corner& at) const {
+  for (int64_t place = 0; place < sums_stride(); place += kPrunedLanes) {
+    char* pixels[kPrunedLanes];
+    if (!PixelsOf(place, at, pixels)) continue;
+    for (int64_t u = 0; u < part.units; ++u) {
+      StoreUnit(worker.units[u], worker.sums + u * kPrunedLanes * sums_stride() + place, pixels);
     }
   }
 }
 
-// Sixteen channels as pixels, sixteen places at a time; float32 with nothing or a ReLU behind it
-// goes straight from registers.
-void PrunedJob::StorePixels(int64_t unit, const float* sums, const Corner& at) const {
-  const ConvGeometry& g = args_.geometry;
-  const int64_t width = std::min(kPrunedLanes, g.out_c - unit * kPrunedLanes);
-  const bool straight = args_.out_type == DType::kF32 && (args_.activation == Activation::kNone ||
-                                                          args_.activation == Activation::kRelu);
+// Sixteen channels of sixteen places; float32 with nothing or a ReLU behind it goes straight from
+// registers.
+void PrunedJob::StoreUnit(int64_t unit, const float* sums, char* const* pixels) const {
+  const int64_t channel = unit * kPrunedLanes;
+  const int64_t width = std::min(kPrunedLanes, args_.geometry.out_c - channel);
+  if (args_.out_type == DType::kF32 &&
+      (args_.activation == Activation::kNone || args_.activation == Activation::kRelu)) {
+    isa_.store_block({sums, sums_stride(), reinterpret_cast<float* const*>(pixels), channel, width,
+                      args_.activation == Activation::kRelu});
+    return;
+  }
   alignas(64) float block[kPrunedLanes * kPrunedLanes];
-  char* pixels[kPrunedLanes];
+  isa_.transpose_block(sums, sums_stride(), block);
   FinishTile tile = {};
   tile.sums_stride = kPrunedLanes;
   tile.rows = 1;
   tile.width = width;
   tile.out_type = args_.out_type;
   tile.activation = args_.activation;
-  for (int64_t place = 0; place < sums_stride(); place += kPrunedLanes) {
-    PixelsOf(unit, place, at, pixels);
-    if (straight) {
-      isa_.store_block({sums + place, sums_stride(), reinterpret_cast<float* const*>(pixels), width,
-                        args_.activation == Activation::kRelu});
-      continue;
-    }
-    isa_.transpose_block(sums + place, sums_stride(), block);
-    for (int64_t l = 0; l < kPrunedLanes; ++l) {
-      if (pixels[l] == nullptr) continue;
-      void* pixel = pixels[l];
-      tile.pixels = &pixel;
-      tile.sums = block + l * kPrunedLanes;
-      MaskedConvIsa().finish(tile);
-    }
+  for (int64_t l = 0; l < kPrunedLanes; ++l) {
+    if (pixels[l] == nullptr) continue;
+    void* pixel = pixels[l] + channel * SizeOf(args_.out_type);
+    tile.pixels = &pixel;
+    tile.sums = block + l * kPrunedLanes;
+    MaskedConvIsa().finish(tile);
   }
 }
 
 void PrunedJob::StorePlanes(int64_t unit, const float* sums, const Corner& at) const {
   const ConvGeometry& g = args_.geometry;
-  const int64_t rows = std::min(args_.tile.rows, g.out_h - at.y);
+  const int64_t rows = std::min(args_.tile.rows, args_.height() - at.y);
+  const int64_t columns = std::min(args_.columns(), args_.width() - at.x);
   const int64_t size = SizeOf(args_.out_type);
   const int64_t channels = std::min(kPrunedLanes, g.out_c - unit * kPrunedLanes);
   const auto finish = MaskedConvIsa().finish;
   FinishTile tile = {};
   tile.rows = 1;
-  tile.width = std::min(args_.columns(), g.out_w - at.x);
   tile.out_type = args_.out_type;
   tile.activation = args_.activation;
   for (int64_t c = 0; c < channels; ++c) {
     const int64_t plane = at.image * g.out_c + unit * kPrunedLanes + c;
     for (int64_t row = 0; row < rows; ++row) {
-      tile.sums = sums + c * sums_stride() + row * args_.tile.pitch;
-      const int64_t pixel = (plane * g.out_h + at.y + row) * g.out_w + at.x;
-      void* target = static_cast<char*>(args_.out) + pixel * size;
-      tile.pixels = &target;
-      finish(tile);
+      const float* from = sums + c * sums_stride() + row * args_.tile.pitch;
+      EachBand(g.out_w, at.x, columns, [&](int64_t band, int64_t x, int64_t first, int64_t count) {
+        const int64_t y = band * args_.height() + at.y + row;
+        if (y >= g.out_h) return;
+        void* target = static_cast<char*>(args_.out) + ((plane * g.out_h + y) * g.out_w + x) * size;
+        tile.pixels = &target;
+        tile.sums = from + first;
+        tile.width = count;
+        finish(tile);
+      });
     }
   }
 }

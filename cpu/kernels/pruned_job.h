@@ -9,6 +9,7 @@
 // entries, so the inner loop's length is predictable; parts are balanced by entries.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 
@@ -37,16 +38,18 @@ class PrunedJob {
   struct Part {
     int64_t first, count, units;
   };
-  // The first output pixel of a tile.
+  // The first place of a tile in the bands side by side.
   struct Corner {
     int64_t image, y, x;
   };
   Worker Take(ScratchCarver& carver) const;
+  bool NextItem(int64_t worker, int64_t* item);
   Part PartOf(int64_t part, int32_t* slots, int32_t* units, int32_t* found) const;
   void RunItem(int64_t item, Worker& worker) const;
   void Multiply(const Part& part, int64_t block, const Worker& worker) const;
-  void PixelsOf(int64_t unit, int64_t place, const Corner& at, char** pixels) const;
-  void StorePixels(int64_t unit, const float* sums, const Corner& at) const;
+  bool PixelsOf(int64_t place, const Corner& at, char** pixels) const;
+  void StorePixels(const Part& part, const Worker& worker, const Corner& at) const;
+  void StoreUnit(int64_t unit, const float* sums, char* const* pixels) const;
   void StorePlanes(int64_t unit, const float* sums, const Corner& at) const;
   int64_t out_units() const { return (args_.geometry.out_c + kPrunedLanes - 1) / kPrunedLanes; }
   int64_t sums_stride() const { return args_.tile.vectors * kPrunedLanes; }
@@ -54,7 +57,10 @@ class PrunedJob {
   PrunedArgs args_;
   const PrunedIsa& isa_;
   int64_t most_units_ = 0, workers_ = 0;
-  std::optional<WorkCounter> items_;
+  int64_t item_count_ = 0;
+  std::optional<WorkCounter> turns_;
+  int64_t from_start_ = 0;  // items that the first worker took
+  std::atomic<int64_t> from_end_ = 0;
 };
 
 }  // namespace jaxsparse

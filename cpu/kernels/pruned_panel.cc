@@ -41,7 +41,7 @@ int64_t PrunedPanel::Unspread(int64_t at, int64_t spread, int64_t size) {
 void PrunedPanel::MoveTo(int64_t image, int64_t oy, int64_t ox) {
   const ConvGeometry& g = args_.geometry;
   const PrunedTile& tile = args_.tile;
-  const int64_t columns = tile.shared ? tile.pitch : std::min(tile.pitch, g.out_w - ox);
+  const int64_t columns = tile.shared ? tile.pitch : std::min(tile.pitch, args_.width() - ox);
   image_ =
       static_cast<const char*>(args_.x) + image * g.in_c * g.in_h * g.in_w * SizeOf(args_.in_type);
   if (args_.channels_first) {
@@ -51,17 +51,36 @@ void PrunedPanel::MoveTo(int64_t image, int64_t oy, int64_t ox) {
     std::fill(sources_, sources_ + stride_, zeros_);
   }
   EachStripRow(g, tile.rows, [&](int64_t j, int64_t row) {
-    const int64_t y = Unspread(oy * g.stride_h + row - g.pad_top, g.lhs_dilation_h, g.in_h);
-    if (y < 0) return;
-    EachStrip(g, tile.shared, [&](int64_t q, int64_t column) {
-      const int64_t place = (q * strip_rows_ + j) * tile.pitch;
-      AddRow(y, ox * g.stride_w + column - g.pad_left, columns, place);
-    });
+    const auto add = [&](int64_t band, int64_t x, int64_t at, int64_t count) {
+      const int64_t top = (band * args_.height() + oy) * g.stride_h - g.pad_top;
+      const int64_t y = Unspread(top + row, g.lhs_dilation_h, g.in_h);
+      if (y < 0) return;
+      EachStrip(g, tile.shared, [&](int64_t q, int64_t column) {
+        const int64_t place = (q * strip_rows_ + j) * tile.pitch + at;
+        AddRow(y, x * g.stride_w + column - g.pad_left, count, place);
+      });
+    };
+    if (tile.bands == 1) {
+      add(0, ox, 0, columns);
+    } else {
+      EachBand(g.out_w, ox, columns, add);
+    }
   });
 }
 
 // The places of one strip row: input columns first, first + stride, ...
 void PrunedPanel::AddRow(int64_t y, int64_t first, int64_t columns, int64_t place) {
+  const ConvGeometry& g = args_.geometry;
+  if (args_.channels_first || g.lhs_dilation_w != 1) return AddPlaces(y, first, columns, place);
+  const int64_t skipped = first < 0 ? (g.stride_w - 1 - first) / g.stride_w : 0;
+  const int64_t inside = g.in_w > first ? (g.in_w - first + g.stride_w - 1) / g.stride_w : 0;
+  const int64_t pixel = g.in_c * SizeOf(args_.in_type);
+  for (int64_t c = skipped; c < std::min(inside, columns); ++c) {
+    sources_[place + c] = image_ + (y * g.in_w + first + c * g.stride_w) * pixel;
+  }
+}
+
+void PrunedPanel::AddPlaces(int64_t y, int64_t first, int64_t columns, int64_t place) {
   const ConvGeometry& g = args_.geometry;
   const int64_t pixel = g.in_c * SizeOf(args_.in_type);
   for (int64_t c = 0; c < columns; ++c) {

@@ -34,6 +34,7 @@ class PrunedPanel {
     int64_t place, from, count;
   };
   void AddRow(int64_t y, int64_t first, int64_t columns, int64_t place);
+  void AddPlaces(int64_t y, int64_t first, int64_t columns, int64_t place);
   static int64_t Unspread(int64_t at, int64_t spread, int64_t size);
   void LoadPlanes(int64_t channel, int64_t channels);
 

@@ -1,9 +1,12 @@
 // The multiply of frozen weights, one instruction set a unit: pixels are the lanes, an entry of the
 // weights is one broadcast and one multiply-add a vector of the window that it starts.
 //
-// Floor: one multiply-add an entry and vector; an entry with V vectors takes V + 2 loads (windows,
-// weight, start), so at two loads a cycle V / (V + 2) of the multiply-add rate, where the panel
-// lies in the first-level cache and windows start on a cache line.
+// Floor: one multiply-add an entry and vector, and two rows share no weight, so every multiply-add
+// loads its vector. Measured on two cores with AVX-512 (3.7 and 3.0 GHz), first-level cache: 230
+// and 179 GFLOP/s from registers, 154 and 160 where each loads its vector, 130 to 144 and 142 where
+// weights and windows are loaded too, 12 vectors an entry. Predicted for whole layers: 0.2 ns a
+// vector, 0.4 an entry, 3.1 a row and block and 0.77 a vector of its sums
+// (jaxsparse/pruned/strips.py); measured within 7 % of it, 80 to 110 GFLOP/s.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,9 @@
 // strip's rows do, on a cache line where the pitch is a multiple of one. Shared strips: taps whose
 // columns are equal modulo the stride read one strip, shifted; a third of the panel at 3 x 3, loads
 // that cross cache lines. Rows are split by their remainder modulo the stride, so a window is
-// contiguous at any stride. Method: SparDR (Wang, Jiang, Zhang, Cao, Han), III-B and III-C.
+// contiguous at any stride. Bands: the result is cut into bands of equally many rows that lie side
+// by side, so that rows of any width fill whole vectors, and every window is aligned. Method:
+// SparDR (Wang, Jiang, Zhang, Cao, Han), III-B and III-C.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +20,8 @@ namespace jaxsparse {
 
 struct PrunedTile {
   int64_t vectors, pitch, rows;
-  bool shared;  // strips are shared by the taps that a shift maps onto one another
+  bool shared;    // strips are shared by the taps that a shift maps onto one another
+  int64_t bands;  // row i of the bands is one row of a tile; 1 where strips are shared
 };
 
 // Calls visit(phase, reach) for each remainder modulo `stride` that some tap k * dilation has, in
@@ -66,11 +69,26 @@ struct PrunedArgs {
   int64_t scratch_bytes;
 
   int64_t blocks() const { return geometry.in_c > block ? (geometry.in_c + block - 1) / block : 1; }
-  int64_t row_tiles() const { return (geometry.out_h + tile.rows - 1) / tile.rows; }
-  // Output columns of a tile.
+  // The bands side by side: rows and columns.
+  int64_t height() const { return (geometry.out_h + tile.bands - 1) / tile.bands; }
+  int64_t width() const { return geometry.out_w * tile.bands; }
+  int64_t row_tiles() const { return (height() + tile.rows - 1) / tile.rows; }
+  // Columns of a tile.
   int64_t columns() const { return tile.pitch - (tile.shared ? StripReach(geometry) : 0); }
-  int64_t column_tiles() const { return (geometry.out_w + columns() - 1) / columns(); }
+  int64_t column_tiles() const { return (width() + columns() - 1) / columns(); }
 };
+
+// Calls visit(band, x, at, count) for the runs of one band in `columns` columns from `first` on:
+// from column x of the band on, the columns `at` and so on of the tile.
+template <typename Visit>
+void EachBand(int64_t out_w, int64_t first, int64_t columns, Visit visit) {
+  for (int64_t at = 0; at < columns;) {
+    const int64_t band = (first + at) / out_w, x = (first + at) % out_w;
+    const int64_t count = out_w - x < columns - at ? out_w - x : columns - at;
+    visit(band, x, at, count);
+    at += count;
+  }
+}
 
 // Calls visit(j, offset) for the rows of a strip: row j is input row `offset` of the tile. For each
 // remainder modulo the stride, the rows that the tile needs, one after the other.

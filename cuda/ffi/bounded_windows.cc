@@ -84,6 +84,7 @@ ffi::Error KnownWindows(cudaStream_t stream, ffi::AnyBuffer base, ffi::BufferR4<
   args.codes = codes.typed_data();
   args.cover = cover.typed_data();
   args.table = table->untyped_data();
+  args.behind_table = entries->outputs > 0;
   args.based = based;
   args.most_near = most_near;
   args.out = out->untyped_data();

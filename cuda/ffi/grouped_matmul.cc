@@ -35,11 +35,15 @@ std::string CheckRows(const GroupedShape& s, const Indices& sizes, const Indices
       !agrees(weights.element_count())) {
     return "gather, scatter and row_weights must have sorted_rows entries";
   }
+  if (scatters && static_cast<int64_t>(scatter.element_count()) != s.sorted_rows) {
+    return "scatter must have sorted_rows entries";
+  }
   if (!gathers && s.lhs_rows != s.sorted_rows) return "lhs must have sorted_rows rows";
   if (!scatters && s.out_rows != s.sorted_rows) return "the result must have sorted_rows rows";
   for (const int64_t size : {s.lhs_rows, s.depth, s.outputs, s.groups, s.sorted_rows, s.out_rows}) {
     if (size > INT32_MAX) return "a dimension is larger than 2^31";
   }
+  if (s.sorted_rows > INT32_MAX - 1023) return "sorted_rows passes 2^31 - 1024";
   return "";
 }
 
@@ -159,6 +163,10 @@ ffi::Error GroupedGated(cudaStream_t stream, ffi::AnyBuffer lhs, ffi::AnyBuffer 
   if (static_cast<int64_t>(sizes.element_count()) != rs[0] || os[0] != sorted_rows ||
       (gathers ? static_cast<int64_t>(gather.element_count()) : ls[0]) != sorted_rows) {
     return Invalid(kGatedOp, "operands and attributes disagree");
+  }
+  if (out->element_count() == 0) return ffi::Error::Success();
+  if (a.shape.depth == 0 || a.shape.groups == 0 || a.shape.lhs_rows == 0) {
+    return CudaStatus(kGatedOp, cudaMemsetAsync(out->untyped_data(), 0, out->size_bytes(), stream));
   }
   a.index = {sizes.typed_data(), PresentOrNull(gather), nullptr, nullptr};
   a.lhs = lhs.untyped_data();

@@ -9,24 +9,16 @@
 
 namespace jaxsparse {
 
-struct MaskedConvAttrs {
-  int64_t stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
-  int64_t lhs_dilation_h, lhs_dilation_w, groups, tile_h, tile_w;
+struct MaskedConvAttrs : WindowAttrs {
   int64_t activation, precision, variant;
 };
 
 }  // namespace jaxsparse
 
-XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(
-    jaxsparse::MaskedConvAttrs, ::xla::ffi::StructMember<int64_t>("stride_h"),
-    ::xla::ffi::StructMember<int64_t>("stride_w"), ::xla::ffi::StructMember<int64_t>("pad_top"),
-    ::xla::ffi::StructMember<int64_t>("pad_left"), ::xla::ffi::StructMember<int64_t>("dilation_h"),
-    ::xla::ffi::StructMember<int64_t>("dilation_w"),
-    ::xla::ffi::StructMember<int64_t>("lhs_dilation_h"),
-    ::xla::ffi::StructMember<int64_t>("lhs_dilation_w"),
-    ::xla::ffi::StructMember<int64_t>("groups"), ::xla::ffi::StructMember<int64_t>("tile_h"),
-    ::xla::ffi::StructMember<int64_t>("tile_w"), ::xla::ffi::StructMember<int64_t>("activation"),
-    ::xla::ffi::StructMember<int64_t>("precision"), ::xla::ffi::StructMember<int64_t>("variant"));
+XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(jaxsparse::MaskedConvAttrs, JAXSPARSE_WINDOW_MEMBERS,
+                                      ::xla::ffi::StructMember<int64_t>("activation"),
+                                      ::xla::ffi::StructMember<int64_t>("precision"),
+                                      ::xla::ffi::StructMember<int64_t>("variant"));
 
 namespace jaxsparse {
 namespace {
@@ -66,12 +58,9 @@ ffi::Error MaskedConv(cudaStream_t stream, MaskedConvAttrs a, ffi::AnyBuffer x,
   if (!wrong.empty()) return Invalid(kOp, wrong);
   const auto k = kernel.dimensions();
   const auto o = out->dimensions();
-  const WindowAttrs window = {a.stride_h,   a.stride_w,   a.pad_top,        a.pad_left,
-                              a.dilation_h, a.dilation_w, a.lhs_dilation_h, a.lhs_dilation_w,
-                              a.groups,     a.tile_h,     a.tile_w};
   MaskedConvArgs args;
-  wrong = ReadGeometry(x, {k[0], k[1], k[2], k[3]}, {o[0], o[1], o[2], o[3]}, ids, count, words,
-                       window, &args.geometry, &args.tiles);
+  wrong = ReadGeometry(x, {k[0], k[1], k[2], k[3]}, {o[0], o[1], o[2], o[3]}, ids, count, words, a,
+                       &args.geometry, &args.tiles);
   if (!wrong.empty()) return Invalid(kOp, wrong);
   if (out->element_count() == 0) return ffi::Error::Success();
   ReadOperands(operands, &args);

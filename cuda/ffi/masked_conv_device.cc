@@ -8,25 +8,18 @@
 
 namespace jaxsparse {
 
-struct MaskedConvDeviceAttrs {
-  int64_t stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
-  int64_t lhs_dilation_h, lhs_dilation_w, groups, tile_h, tile_w;
+struct MaskedConvDeviceAttrs : WindowAttrs {
   int64_t activation, precision, variants, lists, tiles;
 };
 
 }  // namespace jaxsparse
 
-XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(
-    jaxsparse::MaskedConvDeviceAttrs, ::xla::ffi::StructMember<int64_t>("stride_h"),
-    ::xla::ffi::StructMember<int64_t>("stride_w"), ::xla::ffi::StructMember<int64_t>("pad_top"),
-    ::xla::ffi::StructMember<int64_t>("pad_left"), ::xla::ffi::StructMember<int64_t>("dilation_h"),
-    ::xla::ffi::StructMember<int64_t>("dilation_w"),
-    ::xla::ffi::StructMember<int64_t>("lhs_dilation_h"),
-    ::xla::ffi::StructMember<int64_t>("lhs_dilation_w"),
-    ::xla::ffi::StructMember<int64_t>("groups"), ::xla::ffi::StructMember<int64_t>("tile_h"),
-    ::xla::ffi::StructMember<int64_t>("tile_w"), ::xla::ffi::StructMember<int64_t>("activation"),
-    ::xla::ffi::StructMember<int64_t>("precision"), ::xla::ffi::StructMember<int64_t>("variants"),
-    ::xla::ffi::StructMember<int64_t>("lists"), ::xla::ffi::StructMember<int64_t>("tiles"));
+XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(jaxsparse::MaskedConvDeviceAttrs, JAXSPARSE_WINDOW_MEMBERS,
+                                      ::xla::ffi::StructMember<int64_t>("activation"),
+                                      ::xla::ffi::StructMember<int64_t>("precision"),
+                                      ::xla::ffi::StructMember<int64_t>("variants"),
+                                      ::xla::ffi::StructMember<int64_t>("lists"),
+                                      ::xla::ffi::StructMember<int64_t>("tiles"));
 
 namespace jaxsparse {
 namespace {
@@ -46,9 +39,7 @@ ffi::Error MaskedConvDevice(cudaStream_t stream, MaskedConvDeviceAttrs a, ffi::A
   std::string wrong = CheckOperands(operands);
   if (!wrong.empty()) return Invalid(kOp, wrong);
   const auto k = kernel.dimensions(), o = out->dimensions();
-  WindowAttrs window = {a.stride_h,   a.stride_w,   a.pad_top,        a.pad_left,
-                        a.dilation_h, a.dilation_w, a.lhs_dilation_h, a.lhs_dilation_w,
-                        a.groups,     a.tile_h,     a.tile_w};
+  WindowAttrs window = a;
   MaskedConvArgs args;
   ConvChoice chosen = {};
   chosen.lists = static_cast<int>(more.size()) / 2 + 1;

@@ -1,6 +1,7 @@
 // Handler of jaxsparse_masked_conv_dkernel (docs/kernels/contract.md).
 #include "cuda/kernels/masked_conv_dkernel.h"
 #include "cuda/ffi/common.h"
+#include "cuda/ffi/masked_conv_operands.h"
 #include "cuda/kernels/masked_conv_dkernel_wgmma.h"
 
 namespace jaxsparse {
@@ -12,13 +13,10 @@ struct DkernelAttrs {
 
 }  // namespace jaxsparse
 
-XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(
-    jaxsparse::DkernelAttrs, ::xla::ffi::StructMember<int64_t>("stride_h"),
-    ::xla::ffi::StructMember<int64_t>("stride_w"), ::xla::ffi::StructMember<int64_t>("pad_top"),
-    ::xla::ffi::StructMember<int64_t>("pad_left"), ::xla::ffi::StructMember<int64_t>("dilation_h"),
-    ::xla::ffi::StructMember<int64_t>("dilation_w"), ::xla::ffi::StructMember<int64_t>("groups"),
-    ::xla::ffi::StructMember<int64_t>("tile_h"), ::xla::ffi::StructMember<int64_t>("tile_w"),
-    ::xla::ffi::StructMember<int64_t>("precision"), ::xla::ffi::StructMember<int64_t>("variant"));
+XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(jaxsparse::DkernelAttrs, JAXSPARSE_STEP_MEMBERS,
+                                      JAXSPARSE_TILE_MEMBERS,
+                                      ::xla::ffi::StructMember<int64_t>("precision"),
+                                      ::xla::ffi::StructMember<int64_t>("variant"));
 
 namespace jaxsparse {
 namespace {

@@ -6,6 +6,19 @@
 
 #include "cuda/ffi/common.h"
 
+// The members of WindowAttrs, in its order, for handlers whose attributes begin with them.
+#define JAXSPARSE_STEP_MEMBERS                                                                     \
+  ::xla::ffi::StructMember<int64_t>("stride_h"), ::xla::ffi::StructMember<int64_t>("stride_w"),    \
+      ::xla::ffi::StructMember<int64_t>("pad_top"), ::xla::ffi::StructMember<int64_t>("pad_left"), \
+      ::xla::ffi::StructMember<int64_t>("dilation_h"),                                             \
+      ::xla::ffi::StructMember<int64_t>("dilation_w")
+#define JAXSPARSE_TILE_MEMBERS                                                              \
+  ::xla::ffi::StructMember<int64_t>("groups"), ::xla::ffi::StructMember<int64_t>("tile_h"), \
+      ::xla::ffi::StructMember<int64_t>("tile_w")
+#define JAXSPARSE_WINDOW_MEMBERS                                               \
+  JAXSPARSE_STEP_MEMBERS, ::xla::ffi::StructMember<int64_t>("lhs_dilation_h"), \
+      ::xla::ffi::StructMember<int64_t>("lhs_dilation_w"), JAXSPARSE_TILE_MEMBERS
+
 namespace jaxsparse {
 
 struct MaskedConvOperands {

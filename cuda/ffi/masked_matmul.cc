@@ -25,7 +25,7 @@ namespace jaxsparse {
 namespace {
 
 constexpr char kOp[] = "jaxsparse_masked_matmul";
-constexpr int64_t kDirect = 0, kSampled = 5, kTurned = 6;  // from 1 to 4: 1 + StripChoice
+constexpr int64_t kDirect = 0, kSampled = 5, kTurned = 6, kLast = 7;  // others: 1 + StripChoice
 
 int64_t Blocks(int64_t size, int64_t block) { return (size + block - 1) / block; }
 
@@ -127,7 +127,7 @@ ffi::Error MaskedMatmul(cudaStream_t stream, MaskedMatmulAttrs attrs, ffi::AnyBu
       ReadArgs(attrs, a, b, a_words, b_words, out_words, *out, *scratch, &args);
   if (!wrong.empty()) return Invalid(kOp, wrong);
   if (attrs.precision < 0 || attrs.precision > 1) return Invalid(kOp, "precision must be 0 or 1");
-  if (attrs.variant < 0 || attrs.variant > kTurned) return Invalid(kOp, "no such variant");
+  if (attrs.variant < 0 || attrs.variant > kLast) return Invalid(kOp, "no such variant");
   if (out->element_count() == 0) return ffi::Error::Success();
   if (attrs.variant == kDirect) return CudaStatus(kOp, LaunchMaskedMatmulDirect(args, stream));
   if (attrs.variant == kSampled) return Sampled(args, stream);
@@ -136,8 +136,9 @@ ffi::Error MaskedMatmul(cudaStream_t stream, MaskedMatmulAttrs attrs, ffi::AnyBu
     return Invalid(kOp, "scratch is too small");
   }
   const auto tile =
-      args.turned ? StripChoice::kPieces : static_cast<StripChoice>(attrs.variant - 1);
-  if (tile == StripChoice::kPieces && !MaskedMatmulTakesPieces(args)) {
+      args.turned ? StripChoice::kPanels : static_cast<StripChoice>(attrs.variant - 1);
+  if ((tile == StripChoice::kPieces || tile == StripChoice::kPanels) &&
+      !MaskedMatmulTakesPieces(args)) {
     return Invalid(
         kOp,
         "tiles of pieces need a mask on a, of whole 32 rows and 128 bytes, and none on the result");

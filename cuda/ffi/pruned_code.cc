@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -40,29 +41,17 @@ struct Module {
 
   cudaError_t Load() {
     if (library != nullptr) return cudaSuccess;
-    const cudaError_t error =
-        cudaLibraryLoadData(&library, ptx.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0);
-    if (error != cudaSuccess) {
-      library = nullptr;
-      return error;
+    cudaLibrary_t loaded = nullptr;
+    cudaError_t error =
+        cudaLibraryLoadData(&loaded, ptx.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+    if (error != cudaSuccess) return error;
+    error = cudaLibraryGetKernel(&kernel, loaded, "pruned");
+    if (error == cudaSuccess) {
+      library = loaded;
+    } else {
+      cudaLibraryUnload(loaded);
     }
-    return cudaLibraryGetKernel(&kernel, library, "pruned");
-  }
-};
-
-struct Product {
-  std::vector<Module> modules;
-  Facts facts;
-  int users = 0;
-  std::set<int> devices;  // whose shared-memory limits are raised
-
-  Product() = default;
-  Product(const Product&) = delete;
-  Product& operator=(const Product&) = delete;
-  ~Product() {
-    for (const Module& module : modules) {
-      if (module.library != nullptr) cudaLibraryUnload(module.library);
-    }
+    return error;
   }
 };
 
@@ -88,54 +77,77 @@ cudaError_t LoadAll(std::vector<Module>* modules, int device) {
   return failed == errors.end() ? cudaSuccess : *failed;
 }
 
+class Product {
+ public:
+  Product(const std::vector<Text>& texts, const Facts& facts) : facts_(facts) {
+    for (const auto& [ptx, slices] : texts) {
+      modules_.push_back({std::string(ptx.c_str(), ptx.size()), slices});
+    }
+  }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+  ~Product() {
+    for (const Module& module : modules_) {
+      if (module.library != nullptr) cudaLibraryUnload(module.library);
+    }
+  }
+
+  // Assembles the modules, and raises the device's limits; only the first time takes time.
+  cudaError_t Prepare() {
+    const std::lock_guard<std::mutex> lock(loading_);
+    int device = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error != cudaSuccess || devices_.count(device) != 0) return error;
+    error = LoadAll(&modules_, device);
+    for (size_t i = 0; error == cudaSuccess && i < modules_.size(); ++i) {
+      error = cudaKernelSetAttributeForDevice(modules_[i].kernel,
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              static_cast<int>(facts_[6]), device);
+    }
+    if (error != cudaSuccess) return error;
+    devices_.insert(device);
+    ready_ = true;
+    return cudaSuccess;
+  }
+
+  bool ready() const { return ready_; }
+  const Facts& facts() const { return facts_; }
+  const std::vector<Module>& modules() const { return modules_; }  // of a product that is ready
+
+  int users = 0;  // the table's
+
+ private:
+  std::mutex loading_;
+  std::vector<Module> modules_;
+  Facts facts_;
+  std::set<int> devices_;  // whose shared-memory limits are raised
+  std::atomic<bool> ready_ = false;
+};
+
+// The products by their digests. Its lock is held for look-ups only: what takes time, assembling
+// and unloading, is done outside of it.
 class CodeTable {
  public:
   void Add(int64_t digest, const std::vector<Text>& texts, const Facts& facts) {
+    const auto fresh = std::make_shared<Product>(texts, facts);
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::shared_ptr<Product>& kept = products_[digest];
-    if (kept == nullptr) kept = std::make_shared<Product>();
-    Product& product = *kept;
-    if (product.users++ > 0) return;
-    product.facts = facts;
-    for (const auto& [ptx, slices] : texts) {
-      product.modules.push_back({std::string(ptx.c_str(), ptx.size()), slices});
-    }
+    ++products_.emplace(digest, fresh).first->second->users;
   }
 
   void Drop(int64_t digest) {
+    std::shared_ptr<Product> last;  // ends after the lock
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = products_.find(digest);
     if (found == products_.end() || --found->second->users > 0) return;
+    last = std::move(found->second);
     products_.erase(found);
   }
 
-  std::string Prepare(int64_t digest) {
+  // The product, or nullptr; whoever holds it may launch it, also after its last user.
+  std::shared_ptr<Product> Find(int64_t digest) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = products_.find(digest);
-    if (found == products_.end()) {
-      return "the generated code of this call is not in this process: trace the function again "
-             "with its plan";
-    }
-    Product& product = *found->second;
-    int device = 0;
-    cudaError_t error = cudaGetDevice(&device);
-    if (error == cudaSuccess && product.devices.count(device) == 0) {
-      error = LoadAll(&product.modules, device);
-      for (size_t i = 0; error == cudaSuccess && i < product.modules.size(); ++i) {
-        error = cudaKernelSetAttributeForDevice(product.modules[i].kernel,
-                                                cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                static_cast<int>(product.facts[6]), device);
-      }
-      if (error == cudaSuccess) product.devices.insert(device);
-    }
-    return error == cudaSuccess ? "" : "generated code: " + TakeError(error);
-  }
-
-  // The product, where it was prepared; whoever holds it may launch it, also after its last user.
-  std::shared_ptr<const Product> Find(int64_t digest) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = products_.find(digest);
-    return found == products_.end() || found->second->devices.empty() ? nullptr : found->second;
+    return found == products_.end() ? nullptr : found->second;
   }
 
  private:
@@ -154,15 +166,26 @@ void BindPrunedCode(nanobind::module_& m) {
   m.def("pruned_code_add", [](int64_t digest, const std::vector<Text>& texts, const Facts& facts) {
     Table().Add(digest, texts, facts);
   });
-  m.def("pruned_code_drop", [](int64_t digest) { Table().Drop(digest); });
+  m.def(
+      "pruned_code_drop", [](int64_t digest) { Table().Drop(digest); },
+      nanobind::call_guard<nanobind::gil_scoped_release>());
 }
 
-std::string PreparePrunedCode(int64_t digest) { return Table().Prepare(digest); }
+std::string PreparePrunedCode(int64_t digest) {
+  const std::shared_ptr<Product> product = Table().Find(digest);
+  if (product == nullptr) {
+    return "the generated code of this call is not in this process: trace the function again "
+           "with its plan";
+  }
+  const cudaError_t error = product->Prepare();
+  return error == cudaSuccess ? "" : "generated code: " + TakeError(error);
+}
 
 cudaError_t LaunchPrunedCode(const PrunedArgs& args, int64_t digest, cudaStream_t stream) {
   const std::shared_ptr<const Product> product = Table().Find(digest);
-  if (product == nullptr) return cudaErrorInvalidValue;
-  const auto [k, n, in_type, out_type, row_tiles, threads, shared, parts, overlap] = product->facts;
+  if (product == nullptr || !product->ready()) return cudaErrorInvalidValue;
+  const auto [k, n, in_type, out_type, row_tiles, threads, shared, parts, overlap] =
+      product->facts();
   const int64_t blocks = (args.m + 32 * row_tiles - 1) / (32 * row_tiles);
   if (args.k != k || args.n != n || static_cast<int64_t>(args.in_type) != in_type ||
       static_cast<int64_t>(args.out_type) != out_type || args.m < 32 ||
@@ -189,7 +212,7 @@ cudaError_t LaunchPrunedCode(const PrunedArgs& args, int64_t digest, cudaStream_
   config.dynamicSmemBytes = static_cast<size_t>(shared);
   config.stream = stream;
   config.attrs = &early;
-  for (const Module& module : product->modules) {
+  for (const Module& module : product->modules()) {
     const int64_t grid = blocks * (module.slices / mates) * parts;
     if (grid > INT32_MAX) return cudaErrorInvalidValue;
     config.gridDim = dim3(static_cast<unsigned>(grid));

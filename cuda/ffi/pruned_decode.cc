@@ -8,6 +8,7 @@
 #include "cuda/kernels/pruned_pairs.h"
 #include "cuda/kernels/pruned_rows.h"
 #include "cuda/kernels/pruned_runs.h"
+#include "cuda/kernels/pruned_split.h"
 #include "cuda/kernels/pruned_vectors.h"
 
 namespace jaxsparse {
@@ -39,6 +40,10 @@ cudaError_t LaunchExecutor(const PrunedOperands& operands, const PrunedArgs& arg
     case PrunedExecutor::kVectors:
       if (!own || indices != ffi::DataType::U16) break;
       return LaunchPrunedVectors(args, stream);
+    case PrunedExecutor::kSplit:
+      if (!own || indices != ffi::DataType::U16) break;
+      return LaunchPrunedSplit(args, operands.tile & 0xff, operands.tile >> 8 & 0xfff,
+                               operands.tile >> 20, operands.block, operands.parts, stream);
     case PrunedExecutor::kCode:
       if (args.image) break;
       return LaunchPrunedCode(args, operands.code, stream);
@@ -57,7 +62,7 @@ ffi::Error InitPruned(ffi::Dictionary attributes) {
   const cudaError_t error = once.Run([](int) {
     for (const auto prepare :
          {PreparePrunedRows, PreparePrunedBitmap, PreparePrunedPairs, PreparePrunedLanes,
-          PreparePrunedRuns, PreparePrunedVectors, PreparePrunedWindows}) {
+          PreparePrunedRuns, PreparePrunedVectors, PreparePrunedWindows, PreparePrunedSplit}) {
       const cudaError_t failed = prepare();
       if (failed != cudaSuccess) return failed;
     }

@@ -15,6 +15,7 @@ enum class PrunedExecutor : int64_t {
   kPairs = 21,
   kRuns = 23,
   kWindows = 24,
+  kSplit = 25,
 };
 
 // The packed operands and the attributes of a call.

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   if (row >= args.batch) return;
   const uint8_t* codes = args.codes + row * args.segments_in;
   const uint8_t code = args.segments_in == 0 ? static_cast<uint8_t>(kMixed) : codes[0];
-  bool same = code != kMixed;
+  bool same = IsSet(code);
   for (int64_t s = lane; same && s < args.segments_in; s += 32) same = codes[s] == code;
   same = __all_sync(~0u, same);
   if (!same || !(code == kZero ? args.zero_stays : args.keeps_upper)) {
@@ -115,9 +115,8 @@ __device__ void ColumnSlab(const BoundedMatmulArgs& args, const int64_t* rows, i
   __syncthreads();
   for (int64_t n = first + threadIdx.x; n - threadIdx.x % 32 < last; n += kColumnThreads) {
     const bool valid = n < last;
-    const int64_t named = valid && args.expand ? __ldg(args.expand + n) : n;
     float y[kColumnImages];
-    const uint32_t o = static_cast<uint32_t>(min(named, args.distinct - 1));
+    const uint32_t o = StoredRow(args, n, valid);
     if constexpr (kMode == ColumnMode::kStaged) {
       StagedOutputs(args, view, staged, n - threadIdx.x % 32, last, tiles[threadIdx.x / 32], y);
     } else if constexpr (kMode == ColumnMode::kWhole) {

@@ -53,7 +53,7 @@ class SharedRow {
   __device__ SharedRow(const BoundedMatmulArgs& args, const LayerView<Index>& view, int64_t output,
                        bool valid) {
     if (!valid) return;
-    const uint32_t row = RowOf(args, output);
+    const uint32_t row = StoredRow(args, output, true);
     const uint32_t share = threadIdx.x % 32 / kImages % kShare;
     entry_ = view.Begin(row) + 4 * share;
     end_ = view.End(row);

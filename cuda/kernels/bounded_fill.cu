@@ -39,15 +39,8 @@ void Launch(const BoundedFillArgs& args, cudaStream_t stream) {
 
 cudaError_t LaunchBoundedFill(const BoundedFillArgs& args, cudaStream_t stream) {
   if (args.rows == 0 || args.bytes == 0) return cudaSuccess;
-  const auto at = reinterpret_cast<uintptr_t>(args.table) | reinterpret_cast<uintptr_t>(args.out) |
-                  static_cast<uintptr_t>(args.bytes);
-  if (at % 16 == 0) {
-    Launch<uint4>(args, stream);
-  } else if (at % 4 == 0) {
-    Launch<uint32_t>(args, stream);
-  } else {
-    Launch<uint16_t>(args, stream);
-  }
+  WithChunk(args.table, args.out, args.bytes,
+            [&](auto chunk) { Launch<decltype(chunk)>(args, stream); });
   return cudaGetLastError();
 }
 

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kFirstThreads)
                float* to) {
   constexpr int kWarps = kFirstThreads / 32, kInputs = 128;
   __shared__ float tile[kInputs][kSlots + 1];
-  const uint32_t chunks = (n_in + kInputs - 1) / kInputs;
+  const uint32_t chunks = max((n_in + kInputs - 1) / kInputs, 1u);
   const uint32_t first = blockIdx.x % chunks * kInputs, slot = blockIdx.x / chunks * kSlots;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   for (uint32_t i = warp; i < kSlots; i += kWarps) {

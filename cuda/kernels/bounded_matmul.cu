@@ -35,8 +35,16 @@ int64_t SlabOf(const BoundedMatmulArgs& args, bool whole_row) {
   return std::min(CeilDiv(kSlab, args.segment) * args.segment, args.n_out);
 }
 
+// What eight images of a slab note in shared memory.
+int64_t ColumnNotes(const BoundedMatmulArgs& args) {
+  const int64_t slab = SlabOf(args, false);
+  return kColumnImages * SegmentWriter::Bytes(slab, CeilDiv(slab, args.segment));
+}
+
+// A row whose notes do not fit (more than 48,000 segments) goes by slabs.
 template <typename Index>
 cudaError_t LaunchRow(const BoundedMatmulArgs& args, bool whole_row, cudaStream_t stream) {
+  whole_row &= SegmentWriter::Bytes(args.n_out, args.segments) <= kMostShared;
   const int64_t slab = SlabOf(args, whole_row), slabs = CeilDiv(args.n_out, slab);
   const int64_t blocks = args.batch * slabs;
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
@@ -95,8 +103,9 @@ FewPlan PlanFew(const BoundedMatmulArgs& args, bool clusters) {
   }
   if (one) return {kOneLong, kFewBlocks, kFewThreads};
   if (args.batch <= 32) return {kOne, 4 * kFewBlocks, kFewThreads / 2};
-  if (together && (args.batch >= kManyFew || args.n_out > 2 * kSlab)) {
-    return {kTwoCluster, kFewBlocks, kFewThreads};
+  if (args.batch >= kManyFew || args.n_out > 2 * kSlab) {
+    if (together) return {kTwoCluster, kFewBlocks, kFewThreads};
+    if (!args.record) return {kTwo, 2 * kFewBlocks, kFewThreads};  // blocks as large as there
   }
   return {kTwo, 4 * kFewBlocks, kFewThreads / 2};
 }
@@ -159,12 +168,14 @@ cudaError_t FindStaged(int64_t blocks, int64_t* bytes) {
   return error;
 }
 
+// Segments that are too long for the notes of eight images (390,000 outputs) go by slabs.
 template <typename Index>
 cudaError_t LaunchColumn(const BoundedMatmulArgs& args, cudaStream_t stream) {
   const int64_t slab = SlabOf(args, false), slabs = CeilDiv(args.n_out, slab);
   const int64_t blocks = (CeilDiv(args.batch, kColumnImages) + 1) * slabs;
-  const int64_t shared = kColumnImages * SegmentWriter::Bytes(slab, CeilDiv(slab, args.segment));
-  if (blocks > INT32_MAX || shared > kMostShared) return cudaErrorInvalidConfiguration;
+  const int64_t shared = ColumnNotes(args);
+  if (shared > kMostShared) return LaunchRow<Index>(args, false, stream);
+  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
   const int64_t staged = args.n_in * kColumnImages * 4;
   int64_t most = 0;
   if (const cudaError_t error = FindStaged(2, &most); error != cudaSuccess) return error;
@@ -182,7 +193,8 @@ cudaError_t LaunchColumn(const BoundedMatmulArgs& args, cudaStream_t stream) {
 
 // Whether eight images a block would be fewer blocks than half of the multiprocessors.
 bool IsFew(const BoundedMatmulArgs& args) {
-  return (CeilDiv(args.batch, kColumnImages) + 1) * CeilDiv(args.n_out, kSlab) < kFewBlocks / 2;
+  const int64_t slabs = CeilDiv(args.n_out, SlabOf(args, false));
+  return (CeilDiv(args.batch, kColumnImages) + 1) * slabs < kFewBlocks / 2;
 }
 
 template <typename Index>

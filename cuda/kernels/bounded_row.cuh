@@ -28,6 +28,12 @@ __device__ LayerView<Index> ViewOfLayer(const BoundedMatmulArgs& args) {
   return view;
 }
 
+// The stored row of output n, whatever `expand` says.
+__device__ inline uint32_t StoredRow(const BoundedMatmulArgs& args, int64_t n, bool valid) {
+  const uint32_t named = static_cast<uint32_t>(valid && args.expand ? __ldg(args.expand + n) : n);
+  return min(named, static_cast<uint32_t>(args.distinct - 1));
+}
+
 // One input row: in shared memory, or where it lies with its codes looked up.
 struct InputRow {
   const float* values;
@@ -38,7 +44,7 @@ struct InputRow {
   __device__ float operator[](uint32_t i) const {
     if (codes != nullptr) {
       const uint8_t code = codes[i / segment];
-      if (code != kMixed) return code == kUpper ? upper : 0.0f;
+      if (IsSet(code)) return code == kUpper ? upper : 0.0f;
     }
     return values[i];
   }
@@ -50,11 +56,10 @@ struct ConstantRow {
   __device__ float operator[](uint32_t) const { return value; }
 };
 
-// Whether a row comes out as its code says, proven; its codes and, without a recorder, its values
-// are then written.
-__device__ inline bool WriteDecided(const BoundedMatmulArgs& args, int64_t row, int64_t first,
-                                    int64_t last) {
-  const uint8_t code = RowCode(args.codes + row * args.segments_in, args.segments_in);
+// Whether a row under `code` as a whole comes out as it says, proven; its codes and, without a
+// recorder, its values are then written.
+__device__ inline bool WriteDecided(const BoundedMatmulArgs& args, int64_t row, uint8_t code,
+                                    int64_t first, int64_t last) {
   if (code == kMixed || !(code == kZero ? args.zero_stays : args.keeps_upper)) return false;
   const int64_t begin = first / args.segment, end = (last + args.segment - 1) / args.segment;
   for (int64_t s = begin + threadIdx.x; s < end; s += blockDim.x) {
@@ -84,12 +89,12 @@ __global__ void __launch_bounds__(kRowThreads)
   extern __shared__ float4 memory[];
   const int64_t row = blockIdx.x / slabs, first = blockIdx.x % slabs * slab;
   const int64_t last = min(first + slab, args.n_out);
-  if (WriteDecided(args, row, first, last)) return;
+  const uint8_t whole = BlockRowCode(args.codes + row * args.segments_in, args.segments_in);
+  if (WriteDecided(args, row, whole, first, last)) return;
   float* const copy = reinterpret_cast<float*>(memory);
   InputRow x{args.values + row * args.n_in, args.codes + row * args.segments_in,
              static_cast<uint32_t>(args.segment_in), args.upper_in};
   if (args.segments_in == 0) x.codes = nullptr;
-  const uint8_t whole = RowCode(args.codes + row * args.segments_in, args.segments_in);
   if constexpr (kShared) {
     for (uint32_t i = threadIdx.x; whole == kMixed && i < args.n_in; i += kRowThreads)
       copy[i] = x[i];
@@ -105,8 +110,7 @@ __global__ void __launch_bounds__(kRowThreads)
     const int64_t n = n0 + threadIdx.x;
     if (n - threadIdx.x % 32 >= last) break;
     const bool valid = n < last;
-    const int64_t named = valid && args.expand ? __ldg(args.expand + n) : n;
-    const uint32_t o = static_cast<uint32_t>(min(named, args.distinct - 1));
+    const uint32_t o = StoredRow(args, n, valid);
     float y = 0.0f;
     if (valid && whole == kMixed) y = OutputOf(view, x, o, args.upper);
     if (valid && whole != kMixed) {

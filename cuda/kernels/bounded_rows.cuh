@@ -3,6 +3,8 @@
 // are on their way together.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 
 namespace jaxsparse {
@@ -25,13 +27,28 @@ __device__ void WriteRows(const Chunk* table, Chunk* out, int64_t first, int64_t
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         value[i] = Chunk{};
-        if (entry[i] >= 0) value[i] = __ldg(table + entry[i] * chunks + chunk);
+        if (entry[i] >= 0) value[i] = table[entry[i] * chunks + chunk];
       }
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         if (entry[i] != kLeftAlone) out[(first + row + i) * chunks + chunk] = value[i];
       }
     }
+  }
+}
+
+// Calls launch(Chunk{}) with the widest Chunk that rows of `bytes` each divide into, at addresses
+// that all of `table` and `out` have.
+template <typename Launch>
+void WithChunk(const void* table, const void* out, int64_t bytes, const Launch& launch) {
+  const auto at = reinterpret_cast<uintptr_t>(table) | reinterpret_cast<uintptr_t>(out) |
+                  static_cast<uintptr_t>(bytes);
+  if (at % 16 == 0) {
+    launch(uint4{});
+  } else if (at % 4 == 0) {
+    launch(uint32_t{});
+  } else {
+    launch(uint16_t{});
   }
 }
 

@@ -28,7 +28,7 @@ __device__ bool AnyCode(const BoundedMatmulArgs& args, const int64_t* rows) {
   bool any = false;
   for (int i = 0; i < kImages; ++i) {
     for (int64_t s = threadIdx.x; s < args.segments_in; s += blockDim.x) {
-      any |= args.codes[rows[i] * args.segments_in + s] != kMixed;
+      any |= IsSet(args.codes[rows[i] * args.segments_in + s]);
     }
   }
   return __syncthreads_or(any);
@@ -38,7 +38,7 @@ __device__ bool AnyCode(const BoundedMatmulArgs& args, const int64_t* rows) {
 __device__ inline float PartOf(const BoundedMatmulArgs& args, int64_t row, uint32_t i) {
   const uint8_t code =
       args.codes[row * args.segments_in + i / static_cast<uint32_t>(args.segment_in)];
-  if (code != kMixed) return code == kUpper ? args.upper_in : 0.0f;
+  if (IsSet(code)) return code == kUpper ? args.upper_in : 0.0f;
   return args.values[row * args.n_in + i];
 }
 
@@ -61,19 +61,13 @@ __device__ void StageImages(const BoundedMatmulArgs& args, const int64_t* rows, 
   __syncthreads();
 }
 
-// The row that output n takes; the last one behind them.
-__device__ inline uint32_t RowOf(const BoundedMatmulArgs& args, int64_t n) {
-  const int64_t named = args.expand != nullptr && n < args.n_out ? __ldg(args.expand + n) : n;
-  return static_cast<uint32_t>(min(named, args.distinct - 1));
-}
-
 // The outputs [run, run + 32) of eight images, by a warp: y is lane n's output run + n of each.
 template <typename Index>
 __device__ void StagedOutputs(const BoundedMatmulArgs& args, const LayerView<Index>& view,
                               const float* x, int64_t run, int64_t last, RunTile& tile,
                               float (&y)[kColumnImages]) {
   const int lane = threadIdx.x % 32, image = lane % kColumnImages, group = lane / kColumnImages;
-  const uint32_t row = RowOf(args, run + lane);
+  const uint32_t row = StoredRow(args, run + lane, run + lane < args.n_out);
   const uint32_t begin = view.Begin(row), end = run + lane < last ? view.End(row) : begin;
 #pragma unroll 1
   for (int first = 0; first < kRunOutputs; first += 4) {

@@ -2,10 +2,11 @@
 //
 // Bit t of an entry says that tap t is at the bound, and then it adds the bound times the kernel's
 // sum over channels. Floor: the kernel and the table once, both in the second-level cache: a
-// launch. A block has a few neighbouring outputs, a warp of it the sum of one tap; then every
-// thread has some of the entries.
+// launch, which begins as early as the device can, and lets the next one begin. A block has a few
+// neighbouring outputs, a warp of it the sum of one tap; then every thread has some of the entries.
 #include "cuda/kernels/bounded_table.h"
 
+#include "cuda/kernels/bounded_early.cuh"
 #include "cuda/kernels/bounded_windows.h"
 #include "cuda/kernels/masked_conv_element.cuh"
 
@@ -39,6 +40,8 @@ template <typename T, typename U, int kOutputs>
 __global__ void __launch_bounds__(kThreads)
     WindowTable(const __grid_constant__ BoundedTableArgs args) {
   __shared__ float sums[kMostWindowTaps][kOutputs];
+  WaitForPrevious();
+  LetNextStart();  // what this one's own predecessors wrote is there
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kOutputs;
   const int warp = threadIdx.x / 32, taps = static_cast<int>(args.taps);
   float bias[kOutputs];
@@ -65,16 +68,14 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T, typename U>
-void Launch(const BoundedTableArgs& args, cudaStream_t stream) {
+cudaError_t Launch(const BoundedTableArgs& args, cudaStream_t stream) {
   constexpr int kOutputs = 4;
   const auto at =
       reinterpret_cast<uintptr_t>(args.kernel) | reinterpret_cast<uintptr_t>(args.table);
-  if (args.outputs % kOutputs == 0 && at % 16 == 0) {
-    WindowTable<T, U, kOutputs>
-        <<<static_cast<unsigned>(args.outputs / kOutputs), kThreads, 0, stream>>>(args);
-  } else {
-    WindowTable<T, U, 1><<<static_cast<unsigned>(args.outputs), kThreads, 0, stream>>>(args);
-  }
+  const bool wide = args.outputs % kOutputs == 0 && at % 16 == 0;
+  return LaunchEarly(wide ? &WindowTable<T, U, kOutputs> : &WindowTable<T, U, 1>,
+                     dim3(static_cast<unsigned>(args.outputs / (wide ? kOutputs : 1))), kThreads,
+                     stream, args);
 }
 
 }  // namespace
@@ -82,15 +83,12 @@ void Launch(const BoundedTableArgs& args, cudaStream_t stream) {
 cudaError_t LaunchBoundedTable(const BoundedTableArgs& args, cudaStream_t stream) {
   if (args.outputs == 0) return cudaSuccess;
   const bool same = args.in == args.out;
-  if (args.in == DType::kF32) {
-    Launch<float, float>(args, stream);
-  } else if (args.in == DType::kBF16) {
-    same ? Launch<__nv_bfloat16, __nv_bfloat16>(args, stream)
-         : Launch<__nv_bfloat16, float>(args, stream);
-  } else {
-    same ? Launch<__half, __half>(args, stream) : Launch<__half, float>(args, stream);
+  if (args.in == DType::kF32) return Launch<float, float>(args, stream);
+  if (args.in == DType::kBF16) {
+    return same ? Launch<__nv_bfloat16, __nv_bfloat16>(args, stream)
+                : Launch<__nv_bfloat16, float>(args, stream);
   }
-  return cudaGetLastError();
+  return same ? Launch<__half, __half>(args, stream) : Launch<__half, float>(args, stream);
 }
 
 }  // namespace jaxsparse

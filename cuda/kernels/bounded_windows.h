@@ -18,8 +18,9 @@ struct BoundedWindowsArgs {
   const uint8_t* codes;                               // [batch, height, width, segments]
   const bool* cover;                                  // [batch, out_height, out_width]
   const void* table;  // [2^taps] of `bytes` each: what a window of decided pixels gives
+  bool behind_table;  // the launch in front makes the table and reads nothing that this one writes
   bool based;         // outputs that are not covered are left alone, else zeroed
-  float most_near;    // a block with a larger share of near outputs counts as near
+  float most_near;    // where a larger share of a sample is near, all outputs count as near
   void* out;          // [batch, out_height, out_width] of `bytes` each
   bool* near;         // [batch, out_height, out_width]
 };

@@ -2,24 +2,30 @@
 // atomics, the same result every time.
 //
 // Floor: every sorted row read once, the result written once, at 4.3 TB/s or from L2.
-// Tile:  a warp sums 512 bytes of one row, four sorted rows at once. The row's slots name its
-//        sorted rows in any order; the warp puts them in order first. A row with more sorted rows
-//        than slots is looked for in the whole list: at most sorted_rows / capacity rows can be
-//        like that.
-// Measured (H200): 65536 rows of 2048 bf16 into 8192 78 us (floor 70); 4096 rows of 3072 into 2048
-//        15 us (9), into 4096 25 us (12): one or two sums a row leave little to do between one
-//        answer of memory and the next.
+// Tile:  a warp sums 512 bytes of one row, two or four sorted rows at once, and asks for the slots
+//        of its next row meanwhile. The slots name a row's sorted rows in any order; the warp puts
+//        them in order first. A row with more sorted rows than slots is looked for in the whole
+//        list: at most sorted_rows / capacity rows can be like that.
+// Measured (H200): 65536 rows of 2048 bf16 into 8192 75 us (floor 70); 4096 rows of 3072 into 2048
+//        13 us (9), 9 where they are in L2, into 4096 18 us (12); 8192 rows of 14336 into 4096 89
+//        us (82).
 #include "cuda/kernels/grouped_matmul_combine.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <type_traits>
+
+#include "cuda/kernels/masked_conv_launch.h"
 
 namespace jaxsparse {
 namespace {
 
-constexpr int kThreads = 256, kBlocks = 5, kAhead = 4;  // kBlocks a multiprocessor
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kRounds = 3;  // rows of a warp, one after the other, about
+template <int Ahead>
+constexpr int kBlocks = Ahead == 2 ? 6 : 5;  // a multiprocessor
 
 __device__ float ToFloat(float v) { return v; }
 __device__ float ToFloat(__nv_bfloat16 v) { return __bfloat162float(v); }
@@ -34,28 +40,32 @@ struct alignas(sizeof(U) * Width) Piece {
   U v[Width];
 };
 
-// `Width` elements of a row of the result.
-template <typename U, int Width>
+// `Width` elements of a row of the result, the sum of `Ahead` sorted rows at once.
+template <typename U, int Width, int Ahead>
 class RowSum {
  public:
+  static constexpr int kAhead = Ahead;
   using P = Piece<U, Width>;
+  // What is loaded waits as it came: elements of 16 bits would take a register each.
+  using Raw = std::conditional_t<sizeof(P) == 16, uint4, P>;
 
   __device__ RowSum(const CombineRequest& r, int64_t column)
       : r_(r), column_(column), inside_(column < r.outputs) {}
 
   // Adds `count` rows in this order; the loads go out together.
   __device__ void Add(const int (&rows)[kAhead], int count) {
-    P piece[kAhead];
+    Raw raw[kAhead];
 #pragma unroll
     for (int r = 0; r < kAhead; ++r) {
       const U* source = static_cast<const U*>(r_.rows) + rows[r] * r_.outputs + column_;
-      piece[r] = P{};
-      if (r < count && inside_) piece[r] = *reinterpret_cast<const P*>(source);
+      raw[r] = Raw{};
+      if (r < count && inside_) raw[r] = *reinterpret_cast<const Raw*>(source);
     }
 #pragma unroll
     for (int r = 0; r < kAhead; ++r) {
+      const P piece = *reinterpret_cast<const P*>(&raw[r]);
 #pragma unroll
-      for (int e = 0; e < Width; ++e) sum_[e] += ToFloat(piece[r].v[e]);
+      for (int e = 0; e < Width; ++e) sum_[e] += ToFloat(piece.v[e]);
     }
   }
 
@@ -88,10 +98,12 @@ __device__ int SortSlots(int slot, int count) {
 
 template <class Sum>
 __device__ void AddSorted(int sorted, int count, Sum& sum) {
-  for (int first = 0; first < count; first += kAhead) {
-    int rows[kAhead];
+  for (int first = 0; first < count; first += Sum::kAhead) {
+    int rows[Sum::kAhead];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) rows[i] = __shfl_sync(0xFFFFFFFFu, sorted, (first + i) % 32);
+    for (int i = 0; i < Sum::kAhead; ++i) {
+      rows[i] = __shfl_sync(0xFFFFFFFFu, sorted, (first + i) % 32);
+    }
     sum.Add(rows, count - first);
   }
 }
@@ -111,26 +123,39 @@ __device__ void AddFound(const CombineRequest& r, int64_t row, Sum& sum) {
     const int i = static_cast<int>(first) + lane;
     const bool is_ours = first + lane < owned && r.slots.scatter[i] == row && r.lhs.Find(i) >= 0;
     for (uint32_t left = __ballot_sync(0xFFFFFFFFu, is_ours); left != 0; left &= left - 1) {
-      const int rows[kAhead] = {static_cast<int>(first) + __ffs(left) - 1};
+      const int rows[Sum::kAhead] = {static_cast<int>(first) + __ffs(left) - 1};
       sum.Add(rows, 1);
     }
   }
 }
 
-// `parts` warps share a row.
-template <typename U, int Width>
-__global__ void __launch_bounds__(kThreads, kBlocks)
-    CombineKernel(const CombineRequest r, int parts) {
-  const int lane = threadIdx.x % 32;
-  const int64_t warps = int64_t{gridDim.x} * (kThreads / 32);
-  for (int64_t w = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32; w < r.out_rows * parts;
-       w += warps) {
-    const int64_t row = w / parts;
-    const int capacity = r.slots.capacity, count = r.slots.counts[row];
-    const int slot = lane < capacity ? r.slots.slots[row * capacity + lane] : 0;
-    RowSum<U, Width> sum(r, ((w - row * parts) * 32 + lane) * Width);
-    if (count <= capacity) {
-      AddSorted(SortSlots(slot, count), count, sum);
+// A row's slots, one a lane, and how many rows were announced.
+struct RowSlots {
+  int count = 0, slot = 0;
+
+  __device__ void Ask(const CombineRequest& r, int64_t row) {
+    if (row >= r.out_rows) return;
+    const int lane = threadIdx.x % 32, capacity = r.slots.capacity;
+    count = r.slots.counts[row];
+    slot = lane < capacity ? r.slots.slots[row * capacity + lane] : 0;
+  }
+};
+
+// Blocks side by side share rows: blockIdx.x says which 32 * Width columns.
+template <typename U, int Width, int Ahead>
+__global__ void __launch_bounds__(kThreads, kBlocks<Ahead>)
+    CombineKernel(const __grid_constant__ CombineRequest r) {
+  const int64_t column = (int64_t{blockIdx.x} * 32 + threadIdx.x % 32) * Width;
+  const int64_t step = int64_t{gridDim.y} * kWarps;
+  int64_t row = int64_t{blockIdx.y} * kWarps + threadIdx.x / 32;
+  RowSlots next;
+  next.Ask(r, row);
+  for (; row < r.out_rows; row += step) {
+    const RowSlots here = next;
+    next.Ask(r, row + step);
+    RowSum<U, Width, Ahead> sum(r, column);
+    if (here.count <= r.slots.capacity) {
+      AddSorted(SortSlots(here.slot, here.count), here.count, sum);
     } else {
       AddFound(r, row, sum);
     }
@@ -138,13 +163,19 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
 }
 
+template <typename U, int Width, int Ahead>
+cudaError_t LaunchAs(const CombineRequest& r, cudaStream_t stream) {
+  const int64_t parts = CeilDiv(r.outputs, 32 * Width), blocks = CeilDiv(r.out_rows, kWarps);
+  const int64_t most = std::max<int64_t>(MultiProcessors() * kBlocks<Ahead> * kRounds / parts, 1);
+  const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(std::min(blocks, most)));
+  CombineKernel<U, Width, Ahead><<<grid, kThreads, 0, stream>>>(r);
+  return cudaGetLastError();
+}
+
 template <typename U, int Width>
 cudaError_t Launch(const CombineRequest& r, cudaStream_t stream) {
-  const int64_t parts = (r.outputs + 32 * Width - 1) / (32 * Width);
-  const int64_t blocks = (r.out_rows * parts + kThreads / 32 - 1) / (kThreads / 32);
-  const auto grid = static_cast<unsigned>(std::min<int64_t>(blocks, 1 << 20));
-  CombineKernel<U, Width><<<grid, kThreads, 0, stream>>>(r, static_cast<int>(parts));
-  return cudaGetLastError();
+  return r.sorted_rows <= 2 * r.out_rows ? LaunchAs<U, Width, 2>(r, stream)
+                                         : LaunchAs<U, Width, 4>(r, stream);
 }
 
 }  // namespace

@@ -162,15 +162,22 @@ class DrhsSteps {
   int first_ = 0;
 };
 
-// The weights of the 64 sorted rows from `first` on; zeros past `end`.
-__device__ __forceinline__ void CopyWeights(const float* weights, int first, int end, float* shared,
+// The weights of the 64 sorted rows from `first` on; zeros where a row does not count, whose weight
+// may be NaN. A row's weight comes by one of the threads that know the row, `lhs` of DepthRows.
+__device__ __forceinline__ void CopyWeights(const float* weights, int first,
+                                            const int (&lhs)[kDepthThreadRows], float* shared,
                                             int thread) {
-  if (thread >= kDepthRows) return;
-  const bool reads = first + thread < end;
-  asm volatile(
-      "cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(ptx::SharedAddress(shared + thread)),
-      "l"(weights + (reads ? first + thread : 0)), "r"(reads ? 4 : 0)
-      : "memory");
+  static_assert(kDepthThreadRows <= kRowStepUnits, "a row needs a thread");
+#pragma unroll
+  for (int i = 0; i < kDepthThreadRows; ++i) {
+    if (thread % kRowStepUnits != i) continue;
+    const int row = thread / kRowStepUnits + i * kDepthRowStep;
+    const bool counts = lhs[i] >= 0;
+    asm volatile(
+        "cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(ptx::SharedAddress(shared + row)),
+        "l"(weights + (counts ? first + row : 0)), "r"(counts ? 4 : 0)
+        : "memory");
+  }
 }
 
 // Whether any thread of the loading warpgroup says so.
@@ -233,7 +240,7 @@ __device__ __forceinline__ void ProduceDepth(const GroupedDrhsParams& p, const C
     if (!box_lhs) lhs.Copy(a, rows.lhs, m / 8);
     if (!box_gy) gy.Copy(b, rows.gy, n / 8);
     if constexpr (C::kScaled) {
-      CopyWeights(p.row_weights, step.first, step.end, shared.weights[at.stage], thread);
+      CopyWeights(p.row_weights, step.first, rows.lhs, shared.weights[at.stage], thread);
     }
     ptx::BarrierArriveAfterCopies(full);
     at.Advance();

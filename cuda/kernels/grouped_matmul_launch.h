@@ -7,19 +7,12 @@
 #include <limits>
 
 #include "cuda/kernels/grouped_matmul.h"
+#include "cuda/kernels/masked_conv_problem.h"  // OnHopper
 #include "cuda/tile/row_gather.cuh"
 
 namespace jaxsparse {
 
 inline int ElementBytes(DType type) { return type == DType::kF32 ? 4 : 2; }
-
-inline bool OnHopper() {
-  int device = 0, major = 0, minor = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
-         major == 9 && minor == 0;
-}
 
 // Why the shape passes what the tensor-core kernels count in, or nullptr.
 inline const char* GroupedShapeReason(const GroupedShape& s, DType type) {
@@ -32,6 +25,8 @@ inline const char* GroupedShapeReason(const GroupedShape& s, DType type) {
                              s.groups * s.depth, s.groups * s.outputs}) {
     if (size > kMax) return "a size passes 2^31";
   }
+  // A tile's end, and steps past it, are counted in 32 bits.
+  if (s.sorted_rows > kMax - 1023) return "sorted_rows passes 2^31 - 1024";
   const int64_t widest = s.depth > s.outputs ? s.depth : s.outputs;
   const int64_t most = s.lhs_rows > s.out_rows ? s.lhs_rows : s.out_rows;
   if (most * (widest / vector) > kMax) return "an operand passes 32 GiB";

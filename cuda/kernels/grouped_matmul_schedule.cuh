@@ -26,6 +26,17 @@ __device__ __forceinline__ ColumnTile Told(const ColumnTile& tile) {
   return *reinterpret_cast<const ColumnTile*>(&words);
 }
 
+// Brings nearer what the rows of a tile are looked up in, so that the look-up does not stop the
+// copies.
+__device__ __forceinline__ void FetchIndex(const SortedRows& rows, const ColumnTile& tile,
+                                           int thread) {
+  if (thread >= tile.rows) return;
+  for (const int32_t* index : {rows.index, rows.partner}) {
+    if (index == nullptr) continue;
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(index + tile.first + thread));
+  }
+}
+
 // Stages that a tile passes through.
 __device__ __forceinline__ int StepsOf(const GroupedParams& p, const ColumnTile& tile) {
   return tile.group >= 0 ? p.k_steps : 1;

@@ -85,7 +85,8 @@ __device__ __forceinline__ int BoxesOf(const ColumnTile& tile) {
   return C::kSplits ? tile.halves * C::Weights::kBoxes / 2 : C::Weights::kBoxes;
 }
 
-// The loading warpgroup where rows are gathered.
+// The loading warpgroup where rows are gathered. The next tile is found when this one's first stage
+// is on its way.
 template <typename C>
 __device__ __forceinline__ void ProduceGathered(const GroupedParams& p, const GroupedMaps& maps,
                                                 typename C::Shared& shared) {
@@ -94,7 +95,8 @@ __device__ __forceinline__ void ProduceGathered(const GroupedParams& p, const Gr
   typename C::Gather gather(p.lhs, thread);
   typename C::Schedule schedule(p);
   typename C::Position at;
-  for (ColumnTile tile = {0, 0, 1, 2, 0}; schedule.Next(&tile);) {
+  ColumnTile tile = {0, 0, 1, 2, 0}, next;
+  for (bool any = schedule.Next(&tile); any; tile = next) {
     const bool loads = tile.group >= 0;
     if (loads) gather.Begin(tile.first, tile.rows);
     for (int step = 0; step < StepsOf(p, tile); ++step) {
@@ -111,12 +113,16 @@ __device__ __forceinline__ void ProduceGathered(const GroupedParams& p, const Gr
       if (loads) gather.Copy(ptx::SharedAddress(shared.a[at.stage]), step);
       ptx::BarrierArriveAfterCopies(full);
       at.Advance();
+      if (step > 0) continue;
+      next = tile;
+      any = schedule.Next(&next);
+      if (any) FetchIndex(p.lhs, next, thread);
     }
   }
 }
 
 // One warp where rows are contiguous, by its first lane. Rows of the box that belong to the next
-// group are multiplied and dropped.
+// group are multiplied and dropped. The next tile is found when the first stage is on its way.
 template <typename C>
 __device__ __forceinline__ void ProduceBoxes(const GroupedParams& p, const GroupedMaps& maps,
                                              typename C::Shared& shared) {
@@ -124,25 +130,34 @@ __device__ __forceinline__ void ProduceBoxes(const GroupedParams& p, const Group
   constexpr int kRowBytes = C::kTileM * kRowStepBytes;
   typename C::Schedule schedule(p);
   typename C::Position at;
-  for (ColumnTile tile = {0, 0, 1, 2, 0}; schedule.Next(&tile);) {
-    for (int step = 0; step < StepsOf(p, tile); ++step, at.Advance()) {
-      if (threadIdx.x % 32 != 0) continue;
-      const uint32_t full = shared.ring.Full(at.stage);
-      shared.ring.WaitEmpty(at);
-      if (step == 0) shared.tiles[at.stage] = tile;
-      const int bytes = kRowBytes + tile.halves * C::Weights::kBytes / 2;
-      ptx::BarrierArriveExpect(full, tile.group >= 0 ? bytes : 0);
-      if (tile.group < 0) continue;
-      ptx::LoadBox(ptx::SharedAddress(shared.a[at.stage]), &maps.lhs,
-                   step * C::Weights::kStepElements, tile.first, full);
+  const auto load = [&](const ColumnTile& tile, int step) {
+    const uint32_t full = shared.ring.Full(at.stage);
+    shared.ring.WaitEmpty(at);
+    if (step == 0) shared.tiles[at.stage] = tile;
+    const int bytes = kRowBytes + tile.halves * C::Weights::kBytes / 2;
+    ptx::BarrierArriveExpect(full, tile.group >= 0 ? bytes : 0);
+    if (tile.group < 0) return;
+    ptx::LoadBox(ptx::SharedAddress(shared.a[at.stage]), &maps.lhs,
+                 step * C::Weights::kStepElements, tile.first, full);
 #pragma unroll
-      for (int box = 0; box < C::Weights::kBoxes; ++box) {
-        if (box >= BoxesOf<C>(tile)) break;
-        weights.Load(ptx::SharedAddress(shared.b[at.stage]), tile.group, tile.n_half * C::kOutN / 2,
-                     step, box, full);
+    for (int box = 0; box < C::Weights::kBoxes; ++box) {
+      if (box >= BoxesOf<C>(tile)) break;
+      weights.Load(ptx::SharedAddress(shared.b[at.stage]), tile.group, tile.n_half * C::kOutN / 2,
+                   step, box, full);
+    }
+  };
+  ColumnTile tile = {0, 0, 1, 2, 0};
+  for (bool any = schedule.Next(&tile); any;) {
+    ColumnTile next = tile;
+    for (int step = 0; step < StepsOf(p, tile); ++step, at.Advance()) {
+      if (threadIdx.x % 32 == 0) load(tile, step);
+      if (step == 0) {
+        __syncwarp();
+        any = schedule.Next(&next);
       }
     }
     __syncwarp();
+    tile = next;
   }
 }
 

@@ -44,8 +44,9 @@ struct BoxConvConfig {
   using PixelRing = Pipeline<kPixelSlots, 32 - 1, 4 * kConsumers, 1>;
   using Weights = WeightLoad<T, kTileN, 1>;
   using Mma = TileMma<T, kBlocks, kTileN, kBoxBytes>;
-  using Schedule = TileSchedule<kTileM, 1, 1, kStreamK>;
+  using Schedule = TileSchedule<kTileM, kTileN, 1, 1, kStreamK>;
   using Partial = PartialTile<kBlocks, kTileN>;
+  using Fill = UnsetFill<(kTileN >= 256)>;
 
   struct alignas(1024) Shared {
     uint8_t boxes[kConsumers][kBoxes][kBlocks][kBoxBytes];
@@ -54,7 +55,7 @@ struct BoxConvConfig {
     WeightRing weight_ring;
     PixelRing pixel_ring;
     alignas(16) int32_t pixels[kPixelSlots][kTileM];
-    UnsetFill::Shared zeros;
+    typename Fill::Shared zeros;
   };
   static constexpr int kSharedBytes = sizeof(Shared) + 1024;  // room to align
   static_assert(kSharedBytes <= 227 * 1024, "the stages do not fit in shared memory");
@@ -152,14 +153,14 @@ __device__ __forceinline__ void LookUpPixels(const BoxConv& conv, typename C::Sh
   }
 }
 
-// A multiplying warpgroup's view of the two rings of operands.
-template <typename C>
+// A multiplying warpgroup's view of the two rings of operands; a pixel's row has `RowBytes` bytes.
+template <typename C, int RowBytes>
 struct BoxOperands {
   const BoxConv& conv;
   typename C::Shared& shared;
   const int group;
   const bool stay;
-  UnsetFill fill;
+  typename C::Fill fill;
   RingPosition<C::kBoxes> box = {};
   RingPosition<C::kStages> weight = {};
 
@@ -195,13 +196,7 @@ struct BoxOperands {
   __device__ void Start(typename C::Mma& mma, const BoxStep& step) {
     const uint32_t a = ptx::SharedAddress(shared.boxes[group][box.stage]) + step.shift * kUnitBytes;
     const uint32_t b = ptx::SharedAddress(shared.b[weight.stage]);
-    if constexpr (DTypeTraits<typename C::T>::kBytes == 2) {
-      if (conv.plan.row_bytes == kNarrowRowBytes) {
-        mma.template Multiply<kNarrowRowBytes>(a, b, conv.plan.line_bytes);
-        return;
-      }
-    }
-    mma.Multiply(a, b, conv.plan.line_bytes);
+    mma.template Multiply<RowBytes>(a, b, conv.plan.line_bytes);
   }
   __device__ void AdvanceWeight() {
     if (!stay) weight.Advance();
@@ -211,12 +206,12 @@ struct BoxOperands {
   }
 };
 
-template <typename C>
+template <typename C, int RowBytes>
 __device__ __forceinline__ void MultiplyBoxes(const BoxConv& conv, typename C::Shared& shared,
                                               typename C::Schedule schedule) {
-  BoxOperands<C> operands{conv, shared, static_cast<int>(threadIdx.x / 128),
-                          WeightsStay<C>(conv.p, conv.plan),
-                          UnsetFill(conv.p, shared.zeros, schedule.steps())};
+  BoxOperands<C, RowBytes> operands{
+      conv, shared, static_cast<int>(threadIdx.x / 128), WeightsStay<C>(conv.p, conv.plan),
+      typename C::Fill(conv.p, shared.zeros, schedule.steps(), schedule.Spare())};
   const typename C::Partial partial(conv.p);
   typename C::Mma mma;
   RingPosition<C::kPixelSlots> at;
@@ -261,7 +256,11 @@ __device__ __forceinline__ void RunBoxConv(const ConvParams& p, const RowList& l
   __syncthreads();
   if (threadIdx.x / 128 < C::kConsumers) {
     ptx::RaiseRegisters<C::kMultiplyRegisters>();
-    MultiplyBoxes<C>(conv, shared, schedule);
+    if (DTypeTraits<typename C::T>::kBytes == 2 && plan.row_bytes == kNarrowRowBytes) {
+      MultiplyBoxes<C, kNarrowRowBytes>(conv, shared, schedule);
+    } else {
+      MultiplyBoxes<C, kBoxRowBytes>(conv, shared, schedule);
+    }
   } else {
     ptx::LowerRegisters<C::kLoadRegisters>();
     const int warp = threadIdx.x / 32 - 4 * C::kConsumers;

@@ -3,10 +3,10 @@
 #include "cuda/kernels/masked_conv_device.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "cuda/core/dtype.cuh"
 #include "cuda/kernels/masked_conv_device_params.h"
+#include "cuda/kernels/masked_conv_devices.h"
 #include "cuda/kernels/masked_conv_problem.h"
 #include "cuda/kernels/masked_conv_wgmma.h"
 #include "cuda/kernels/masked_conv_workspace.h"
@@ -35,13 +35,10 @@ constexpr Kernel KernelOf() {
 constexpr Kernel kKernels[kTypes] = {KernelOf<TF32>(), KernelOf<__nv_bfloat16>(),
                                      KernelOf<__half>()};
 
-// What Prepare found out about each device.
 struct Device {
-  std::once_flag once;
-  cudaError_t status = cudaErrorNotReady;
   int ctas[kTypes] = {};
 };
-Device devices[kMaxConvDevices];
+ConvDevices<Device> devices;
 
 int RowOf(int variant) { return variant - static_cast<int>(kFirstTensorCoreRow); }
 
@@ -136,18 +133,13 @@ int64_t MaskedConvDeviceScratchBytes(const ConvGeometry& g, DType type, const in
 }
 
 cudaError_t PrepareMaskedConvDevice() {
-  int index = 0;
-  const cudaError_t status = cudaGetDevice(&index);
-  if (status != cudaSuccess) return status;
-  if (!OnHopper()) return cudaSuccess;
-  Device& device = devices[index];
-  std::call_once(device.once, [&] {
-    device.status = PrepareConvWorkspace();
-    for (int t = 0; t < kTypes && device.status == cudaSuccess; ++t) {
-      device.status = kKernels[t].prepare(&device.ctas[t]);
+  return devices.Ready([](int, Device* found) {
+    cudaError_t status = PrepareConvWorkspace();
+    for (int t = 0; t < kTypes && status == cudaSuccess; ++t) {
+      status = kKernels[t].prepare(&found->ctas[t]);
     }
+    return status;
   });
-  return device.status;
 }
 
 cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice& choice,
@@ -169,9 +161,7 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
     return cudaErrorInvalidValue;
   }
   if (a.geometry.out_c == 0 || a.geometry.batch == 0) return cudaSuccess;
-  int index = 0;
   cudaError_t status = PrepareMaskedConvDevice();
-  if (status == cudaSuccess) status = cudaGetDevice(&index);
   if (status == cudaSuccess && a.zero_fill && in_order) {
     status = FillZeros(a, choice, late, stream);
     a.zero_fill = false;
@@ -189,7 +179,7 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
   }
   if (status != cudaSuccess) return status;
   const int type = static_cast<int>(a.in_type);
-  const int ctas = std::min(devices[index].ctas[type], kMaxConvCtas);
+  const int ctas = std::min(devices.Current().ctas[type], kMaxConvCtas);
   return kKernels[type].launch(p, weights, image, ctas, stream);
 }
 

@@ -27,6 +27,7 @@ namespace jaxsparse {
 class Pick {
  public:
   __device__ explicit Pick(const DeviceParams& p) {
+    PrefetchCounts(p);
     const int chosen = p.choice != nullptr ? *p.choice : Cheapest(p);
     const int candidate = chosen < 0 || chosen >= p.candidates ? 0 : chosen;
     variant_ = __shfl_sync(~0u, p.variant[candidate], 0);
@@ -37,6 +38,13 @@ class Pick {
   __device__ int source() const { return source_; }
 
  private:
+  // The body's first load, on its way while the choice is.
+  __device__ static void PrefetchCounts(const DeviceParams& p) {
+    if (threadIdx.x >= p.candidates) return;
+    const int32_t* count = p.rows[p.source[threadIdx.x]].count;
+    if (count != nullptr) asm volatile("prefetch.global.L1 [%0];" ::"l"(count));
+  }
+
   // The first candidate of the least cost; one whose list overflowed costs infinity.
   __device__ static int Cheapest(const DeviceParams& p) {
     const int lane = threadIdx.x % 32;

@@ -2,9 +2,9 @@
 #include "cuda/kernels/masked_conv_stack.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "cuda/core/dtype.cuh"
+#include "cuda/kernels/masked_conv_devices.h"
 #include "cuda/kernels/masked_conv_problem.h"
 #include "cuda/kernels/masked_conv_stack.cuh"
 
@@ -20,11 +20,9 @@ using Config = StackConfig<__nv_bfloat16>;  // of equal size for both
 int TypeOf(DType type) { return type == DType::kBF16 ? 0 : 1; }
 
 struct Device {
-  std::once_flag once;
-  cudaError_t status = cudaErrorNotReady;
   int processors = 0;
 };
-Device devices[kMaxConvDevices];
+ConvDevices<Device> devices;
 
 // Layer `l` as the engine's other kernels know a convolution.
 MaskedConvArgs LayerArgs(const MaskedConvStackArgs& a, int l) {
@@ -70,29 +68,22 @@ const char* MaskedConvStackReason(const MaskedConvStackArgs& a) {
 }
 
 cudaError_t PrepareMaskedConvStack() {
-  int index = 0;
-  const cudaError_t status = cudaGetDevice(&index);
-  if (status != cudaSuccess) return status;
-  if (!OnHopper()) return cudaSuccess;
-  Device& device = devices[index];
-  std::call_once(device.once, [&] {
-    device.status =
-        cudaDeviceGetAttribute(&device.processors, cudaDevAttrMultiProcessorCount, index);
-    for (int t = 0; t < kTypes && device.status == cudaSuccess; ++t) {
-      device.status = cudaFuncSetAttribute(kKernels[t], cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           Config::kSharedBytes);
+  return devices.Ready([](int device, Device* found) {
+    cudaError_t status =
+        cudaDeviceGetAttribute(&found->processors, cudaDevAttrMultiProcessorCount, device);
+    for (int t = 0; t < kTypes && status == cudaSuccess; ++t) {
+      status = cudaFuncSetAttribute(kKernels[t], cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    Config::kSharedBytes);
     }
+    return status;
   });
-  return device.status;
 }
 
 cudaError_t LaunchMaskedConvStack(const MaskedConvStackArgs& args, cudaStream_t stream) {
   if (MaskedConvStackReason(args) != nullptr) return cudaErrorInvalidValue;
   const int64_t blocks = args.tiles.capacity * args.tiles.tile_h * args.tiles.tile_w / kBlockRows;
   if (blocks == 0 || args.geometry.batch == 0) return cudaSuccess;
-  int index = 0;
   cudaError_t status = PrepareMaskedConvStack();
-  if (status == cudaSuccess) status = cudaGetDevice(&index);
   StackParams p = {};
   p.layers = args.layers;
   p.channels = static_cast<int>(args.geometry.in_c);
@@ -109,7 +100,7 @@ cudaError_t LaunchMaskedConvStack(const MaskedConvStackArgs& args, cudaStream_t 
   attribute.val.cooperative = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(
-      std::min<int64_t>(blocks, std::min(devices[index].processors, kMaxConvCtas))));
+      std::min<int64_t>(blocks, std::min(devices.Current().processors, kMaxConvCtas))));
   config.blockDim = dim3(Config::kThreads);
   config.dynamicSmemBytes = Config::kSharedBytes;
   config.stream = stream;

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <iterator>
-#include <mutex>
 
 #include "cuda/core/dtype.cuh"
+#include "cuda/kernels/masked_conv_devices.h"
 #include "cuda/kernels/masked_conv_problem.h"
 #include "cuda/kernels/masked_conv_variant.h"
 #include "cuda/kernels/masked_conv_workspace.h"
@@ -15,7 +15,7 @@
 namespace jaxsparse {
 namespace {
 
-constexpr int kTypes = 3, kMaxDevices = kMaxConvDevices;
+constexpr int kTypes = 3;
 
 struct Row {
   int number, tile_m, tile_n, ctas, split_k;
@@ -63,13 +63,10 @@ int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t PartBytes(const Row& row) { return int64_t{4} * kMaxCtas * row.tile_m * row.tile_n; }
 
-// What Prepare found out about each device.
 struct Device {
-  std::once_flag once;
-  cudaError_t status = cudaErrorNotReady;
   int clusters[kRowCount][kTypes] = {};
 };
-Device devices[kMaxDevices];
+ConvDevices<Device> devices;
 
 const Row* FindRow(int row) { return row >= 0 && row < kRowCount ? &kRows[row] : nullptr; }
 
@@ -108,20 +105,15 @@ int64_t MaskedConvWgmmaScratchBytes(const ConvGeometry& g, DType in_type, int va
 }
 
 cudaError_t PrepareMaskedConvWgmma() {
-  int index = 0;
-  const cudaError_t status = cudaGetDevice(&index);
-  if (status != cudaSuccess) return status;
-  if (!OnHopper()) return cudaSuccess;
-  Device& device = devices[index];
-  std::call_once(device.once, [&] {
-    device.status = PrepareConvWorkspace();
+  return devices.Ready([](int, Device* found) {
+    cudaError_t status = PrepareConvWorkspace();
     for (int r = 0; r < kRowCount; ++r) {
-      for (int t = 0; t < kTypes && device.status == cudaSuccess; ++t) {
-        device.status = kRows[r].prepare[t](&device.clusters[r][t]);
+      for (int t = 0; t < kTypes && status == cudaSuccess; ++t) {
+        status = kRows[r].prepare[t](&found->clusters[r][t]);
       }
     }
+    return status;
   });
-  return device.status;
 }
 
 cudaError_t LaunchMaskedConvWgmma(const MaskedConvArgs& args, int variant_row,
@@ -138,9 +130,7 @@ cudaError_t LaunchMaskedConvWgmma(const MaskedConvArgs& args, int variant_row,
   }
   const int64_t rows = a.tiles.capacity * a.tiles.tile_h * a.tiles.tile_w;
   if (rows == 0 || a.geometry.out_c == 0 || a.geometry.batch == 0) return cudaSuccess;
-  int index = 0;
   cudaError_t status = PrepareMaskedConvWgmma();
-  if (status == cudaSuccess) status = cudaGetDevice(&index);
   ConvMaps maps;
   if (status == cudaSuccess) status = MapConvWeights(a, stream, &maps.weights);
   const Row& row = *FindRow(variant_row);
@@ -161,7 +151,7 @@ cudaError_t LaunchMaskedConvWgmma(const MaskedConvArgs& args, int variant_row,
   const int64_t m_tiles = CeilDivide(rows, row.tile_m);
   const int64_t tiles =
       CeilDivide(m_tiles, row.ctas / row.split_k) * CeilDivide(a.geometry.out_c, row.tile_n);
-  const int most = std::min(devices[index].clusters[&row - kRows][type], kMaxCtas / row.ctas);
+  const int most = std::min(devices.Current().clusters[&row - kRows][type], kMaxCtas / row.ctas);
   const bool all = row.stream_k || p.zero_fill;
   const int clusters = all ? most : static_cast<int>(std::min<int64_t>(most, tiles));
   return row.launch[type](p, maps, clusters, stream);

@@ -58,12 +58,13 @@ struct MaskedConvConfig {
 
   using Ring = Pipeline<kStages, kGatherThreads, 4 * kConsumers, kCluster>;
   using Position = RingPosition<kStages>;
-  using Gather = GatherLoad<kTileM>;
+  using Gather = GatherLoad<kTileM, (kTileN >= 256)>;
   using Weights = WeightLoad<T, kTileN, kCluster>;
   using Mma = TileMma<T, kBlocks, kTileN>;
   using Reduce = ClusterReduce<kTileM, kTileN, kSplitK, 128 * kConsumers>;
-  using Schedule = TileSchedule<kTileM, kCluster, kSplitK, kStreamK>;
+  using Schedule = TileSchedule<kTileM, kTileN, kCluster, kSplitK, kStreamK>;
   using Partial = PartialTile<kBlocks, kTileN>;
+  using Fill = UnsetFill<(kTileN >= 256)>;
   struct NoReduce {};
 
   struct alignas(1024) Shared {
@@ -73,7 +74,7 @@ struct MaskedConvConfig {
     Ring ring;
     RowTable<kTileM> rows;
     int32_t pixels[kPixelSlots][kTileM];
-    UnsetFill::Shared zeros;
+    typename Fill::Shared zeros;
   };
   static constexpr int kSharedBytes = sizeof(Shared) + 1024;  // room to align
   static_assert(kSharedBytes <= 227 * 1024, "the stages do not fit in shared memory");
@@ -126,7 +127,7 @@ __device__ __forceinline__ void Produce(const ConvParams& p, const CUtensorMap* 
 // One segment's stages through the tensor cores; the last operands are free when it returns.
 template <typename C>
 __device__ __forceinline__ void MultiplySegment(typename C::Mma& mma, typename C::Shared& shared,
-                                                typename C::Position& at, UnsetFill& fill,
+                                                typename C::Position& at, typename C::Fill& fill,
                                                 int steps) {
   const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
   int previous = 0;
@@ -163,7 +164,7 @@ template <typename C>
 __device__ __forceinline__ void Consume(const ConvParams& p, typename C::Shared& shared,
                                         typename C::Schedule schedule, int rank) {
   const typename C::Partial partial(p);
-  UnsetFill fill(p, shared.zeros, schedule.steps());
+  typename C::Fill fill(p, shared.zeros, schedule.steps(), schedule.Spare());
   typename C::Mma mma;
   typename C::Position at;
   Segment s;

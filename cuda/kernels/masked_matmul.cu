@@ -44,7 +44,7 @@ StripWorkspace PlanWorkspace(const MaskedMatmulArgs& a) {
     w.entries[wide] = take(4 * (tiles << wide) * (boxes ? slabs : slabs * slab));
   }
   if (MaskedMatmulTakesPieces(a)) {
-    const int64_t listed = IndexLists(a.a_bits) * CeilDiv(a.rows, kTilePieces * kPieceRows);
+    const int64_t listed = IndexLists(a.a_bits) * CeilDiv(a.rows, kPanelPieces * kPieceRows);
     w.piece_slabs = take(4 * listed);
     w.piece_entries = take(4 * listed * slabs);
   }
@@ -64,18 +64,21 @@ StripWorkspace PlanWorkspace(const MaskedMatmulArgs& a) {
   return w;
 }
 
-// Whether tiles of pieces give half of the device something to do.
+// Whether panels give half of the device something to do.
 bool FillsDevice(const MaskedMatmulArgs& a) {
-  const int64_t tiles = a.lists * CeilDiv(a.rows, kTilePieces * kPieceRows) *
-                        CeilDiv(CeilDiv(a.columns, kColumnBlock), kPieceCluster);
-  return 2 * tiles * kPieceCluster >= MultiProcessors();
+  const int64_t tiles =
+      a.lists * CeilDiv(a.rows, kPanelPieces * kPieceRows) * CeilDiv(a.columns, kPanelColumns);
+  return 2 * tiles >= MultiProcessors();
 }
 
-// What `tile` stands for: pieces for a mask of boxes, which are the fastest from about 40 % unset
-// blocks on (in 16 bits; in float32 always); between wide and tall the device chooses.
+bool HasPieces(StripChoice tile) {
+  return tile == StripChoice::kPieces || tile == StripChoice::kPanels;
+}
+
+// What `tile` stands for: panels for a mask of boxes; between wide and tall the device chooses.
 StripChoice Resolve(const MaskedMatmulArgs& a, StripChoice tile) {
-  const bool pieces = MaskedMatmulTakesPieces(a) && FillsDevice(a);
-  return tile == StripChoice::kAuto && pieces ? StripChoice::kPieces : tile;
+  const bool panels = MaskedMatmulTakesPieces(a) && FillsDevice(a);
+  return tile == StripChoice::kAuto && panels ? StripChoice::kPanels : tile;
 }
 
 StripIndex MakeIndex(const MaskedMatmulArgs& a, const StripParams& p, const StripWorkspace& w,
@@ -85,8 +88,9 @@ StripIndex MakeIndex(const MaskedMatmulArgs& a, const StripParams& p, const Stri
   index.out_lists = static_cast<int>(IndexLists(a.out_bits));
   index.tall_tiles = static_cast<int>(CeilDiv(a.rows, kTallRows));
   index.pitch = p.boxes ? p.slabs : p.slabs * p.slab;
-  if (p.tile == StripChoice::kPieces) {
-    index.piece_tiles = static_cast<int>(CeilDiv(a.rows, kTilePieces * kPieceRows));
+  if (HasPieces(p.tile)) {
+    index.tile_pieces = p.tile == StripChoice::kPanels ? kPanelPieces : kTilePieces;
+    index.piece_tiles = static_cast<int>(CeilDiv(a.rows, index.tile_pieces * kPieceRows));
     index.piece_slabs = reinterpret_cast<int32_t*>(scratch + w.piece_slabs);
     index.piece_entries = reinterpret_cast<int32_t*>(scratch + w.piece_entries);
   }
@@ -188,7 +192,7 @@ int64_t MaskedMatmulStripsScratchBytes(const MaskedMatmulArgs& args) {
 cudaError_t LaunchMaskedMatmulStrips(const MaskedMatmulArgs& args, StripChoice tile,
                                      cudaStream_t stream) {
   if (MaskedMatmulStripsReason(args) != nullptr ||
-      (tile == StripChoice::kPieces ? !MaskedMatmulTakesPieces(args) : args.turned) ||
+      (HasPieces(tile) ? !MaskedMatmulTakesPieces(args) : args.turned) ||
       args.scratch_bytes < MaskedMatmulStripsScratchBytes(args)) {
     return cudaErrorInvalidValue;
   }
@@ -207,6 +211,9 @@ cudaError_t LaunchMaskedMatmulStrips(const MaskedMatmulArgs& args, StripChoice t
   if (p.tile == StripChoice::kPieces) {
     return LaunchPieceProduct(p, args.in_type, a_map, b_map, stream);
   }
+  if (p.tile == StripChoice::kPanels) {
+    return LaunchPanelProduct(p, args.in_type, a_map, b_map, stream);
+  }
   return LaunchStripProduct(p, args.in_type, a_map, b_map, stream);
 }
 
@@ -216,7 +223,8 @@ cudaError_t PrepareMaskedMatmulStrips() {
   if (status == cudaSuccess) status = PrepareStripPack();
   if (status == cudaSuccess) status = PreparePieceTurn();
   if (status == cudaSuccess) status = PrepareStripProduct();
-  return status == cudaSuccess ? PreparePieceProduct() : status;
+  if (status == cudaSuccess) status = PreparePieceProduct();
+  return status == cudaSuccess ? PreparePanelProduct() : status;
 }
 
 }  // namespace jaxsparse

@@ -34,9 +34,9 @@ struct MaskedMatmulArgs {
   int64_t scratch_bytes;
 };
 
-// The tiles of the tensor-core kernels; kAuto: by what the mask is made of, and where that leaves a
-// choice the device compares their cover costs.
-enum class StripChoice : int { kAuto = 0, kWide = 1, kTall = 2, kPieces = 3 };
+// The tiles of the tensor-core kernels, one less than the handler's variant; kAuto: by what the
+// mask is made of, and where that leaves a choice the device compares their cover costs.
+enum class StripChoice : int { kAuto = 0, kWide = 1, kTall = 2, kPieces = 3, kPanels = 6 };
 
 // On CUDA cores: any size, block and dtype.
 cudaError_t LaunchMaskedMatmulDirect(const MaskedMatmulArgs& args, cudaStream_t stream);
@@ -44,7 +44,7 @@ cudaError_t PrepareMaskedMatmulDirect();
 
 // On Hopper's tensor cores. The reason why not, or nullptr.
 const char* MaskedMatmulStripsReason(const MaskedMatmulArgs& args);
-// Whether tiles of pieces can run: a mask of boxes on `a`, every output wanted.
+// Whether tiles of pieces and panels can run: a mask of boxes on `a`, every output wanted.
 bool MaskedMatmulTakesPieces(const MaskedMatmulArgs& args);
 cudaError_t LaunchMaskedMatmulStrips(const MaskedMatmulArgs& args, StripChoice tile,
                                      cudaStream_t stream);

@@ -10,6 +10,7 @@
 
 #include "cuda/bits/pack_bytes.cuh"
 #include "cuda/kernels/masked_conv_launch.h"
+#include "cuda/kernels/masked_matmul_lists.cuh"
 #include "cuda/kernels/masked_matmul_strips.h"
 #include "cuda/kernels/overlap.cuh"
 
@@ -30,13 +31,7 @@ __device__ int Compact(int count, int32_t* out, int (&warp_counts)[kWarps], Valu
     mine += __popc(__ballot_sync(~0u, i < end && value(i) >= 0));
   }
   __syncthreads();  // the counts of the list before are read
-  if (lane == 0) warp_counts[warp] = mine;
-  __syncthreads();
-  int at = 0, total = 0;
-  for (int w = 0; w < kWarps; ++w) {
-    at += w < warp ? warp_counts[w] : 0;
-    total += warp_counts[w];
-  }
+  auto [at, total] = PartOfWarp(mine, warp_counts);
   for (int i = begin + lane; i - lane < end; i += 32) {
     const int v = i < end ? value(i) : -1;
     const unsigned live = __ballot_sync(~0u, v >= 0);
@@ -124,18 +119,8 @@ __device__ int ListColumns(const StripParams& p, const UnitedPieces& tile, uint3
     if (lane == 0) columns[w] = bits;
     mine += __popc(bits);
   }
-  if (lane == 0) warp_counts[warp] = mine;
-  __syncthreads();
-  int at = 0, total = 0;
-  for (int w = 0; w < kWarps; ++w) {
-    at += w < warp ? warp_counts[w] : 0;
-    total += warp_counts[w];
-  }
-  for (int w = begin; w < end; ++w) {
-    const uint32_t bits = columns[w];
-    if ((bits >> lane) & 1) entries[at + __popc(bits & ((1u << lane) - 1))] = 32 * w + lane;
-    at += __popc(bits);
-  }
+  auto [at, total] = PartOfWarp(mine, warp_counts);
+  for (int w = begin; w < end; ++w) at = ListWord(columns[w], w, at, entries);
   return total;
 }
 
@@ -146,10 +131,11 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ int warp_counts[kWarps];
   LetNextStart();
   const int64_t list = blockIdx.x / p.index.piece_tiles;
-  const int row = static_cast<int>(blockIdx.x % p.index.piece_tiles) * kTilePieces * kPieceRows;
-  const UnitedPieces tile = {united, kTilePieces, static_cast<int>(p.a_bits.row_words),
+  const int pieces = p.index.tile_pieces;
+  const int row = static_cast<int>(blockIdx.x % p.index.piece_tiles) * pieces * kPieceRows;
+  const UnitedPieces tile = {united, pieces, static_cast<int>(p.a_bits.row_words),
                              static_cast<uint32_t>(p.a_bits.col_size)};
-  UnitePieces(p, list, row, kTilePieces, united);
+  UnitePieces(p, list, row, pieces, united);
   int32_t* entries = p.index.piece_entries + int64_t{blockIdx.x} * p.slabs;
   const int slabs = Compact(p.slabs, entries, warp_counts, [&](int s) {
     const unsigned live = tile.Live(s * p.slab);
@@ -243,8 +229,8 @@ int SharedBytes(const StripParams& p) {
 }  // namespace
 
 cudaError_t LaunchStripIndex(const StripParams& p, cudaStream_t stream) {
-  if (p.tile == StripChoice::kPieces) {
-    const int bytes = kTilePieces * 4 * static_cast<int>(p.a_bits.row_words);
+  if (p.index.tile_pieces > 0) {
+    const int bytes = p.index.tile_pieces * 4 * static_cast<int>(p.a_bits.row_words);
     PieceIndexKernel<<<p.index.lists * p.index.piece_tiles, kThreads, bytes, stream>>>(p);
     return cudaGetLastError();
   }

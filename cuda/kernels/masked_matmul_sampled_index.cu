@@ -5,6 +5,7 @@
 // 32x64, 6.3 at 32x1.
 #include "cuda/kernels/masked_conv_launch.h"
 #include "cuda/kernels/masked_matmul_bits.cuh"
+#include "cuda/kernels/masked_matmul_lists.cuh"
 #include "cuda/kernels/masked_matmul_sampled.cuh"
 #include "cuda/kernels/overlap.cuh"
 
@@ -58,18 +59,11 @@ __global__ void __launch_bounds__(kThreads)
     if (lane == 0) united[w] = bits;
     mine += __popc(bits);
   }
-  if (lane == 0) warp_counts[warp] = mine;
-  __syncthreads();
-  int at = 0, total = 0;
-  for (int w = 0; w < kWarps; ++w) {
-    at += w < warp ? warp_counts[w] : 0;
-    total += warp_counts[w];
-  }
+  auto [at, total] = PartOfWarp(mine, warp_counts);
   int32_t* listed = p.listed + int64_t{blockIdx.x} * p.units;
   for (int w = begin; w < end; ++w) {
     const uint32_t bits = united[w];
-    if ((bits >> lane) & 1) listed[at + __popc(bits & ((1u << lane) - 1))] = 32 * w + lane;
-    at += __popc(bits);
+    at = ListWord(bits, w, at, listed);
     if (lane == 0) p.united[int64_t{blockIdx.x} * p.unit_words + w] = bits;
   }
   if (threadIdx.x == 0) p.counts[blockIdx.x] = total;

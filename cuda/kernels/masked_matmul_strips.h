@@ -16,6 +16,8 @@ inline constexpr int kWideRows = 64;     // rows of a wide tile, 512 columns
 inline constexpr int kTallRows = 128;    // rows of a tall tile, 256 columns
 inline constexpr int kTilePieces = 16;   // of a tile of pieces: 512 rows, 64 columns
 inline constexpr int kPieceCluster = 2;  // such tiles side by side share what they load of `a`
+inline constexpr int kPanelPieces = 4;   // of a panel: 128 rows, 256 columns
+inline constexpr int kPanelColumns = 256;
 inline constexpr int kColumnBlock = 64;  // columns that are loaded or left out together
 inline constexpr int kWideBlocks = 8, kTallBlocks = 4;
 inline constexpr int kSlabBytes = 128;  // of K, one stage
@@ -31,7 +33,8 @@ struct StripIndex {
   int32_t* entries[2];      // [lists, tall_tiles, pitch], twice that
   int32_t* live_blocks[2];  // live blocks of columns; nullptr: all
   int32_t* blocks[2];       // blocks of columns, live ones first
-  int piece_tiles;          // tiles of pieces of one matrix
+  int tile_pieces;          // of a tile of pieces: 16, or 4 of a panel
+  int piece_tiles;          // such tiles of one matrix
   int32_t* piece_slabs;     // [lists, piece_tiles]: slabs of each
   int32_t* piece_entries;   // [lists, piece_tiles, slabs]: slab << 16 | live pieces
 };
@@ -85,7 +88,10 @@ cudaError_t LaunchStripProduct(const StripParams& p, DType type, const CUtensorM
                                const CUtensorMap& b_map, cudaStream_t stream);
 cudaError_t LaunchPieceProduct(const StripParams& p, DType type, const CUtensorMap& a_map,
                                const CUtensorMap& b_map, cudaStream_t stream);
+cudaError_t LaunchPanelProduct(const StripParams& p, DType type, const CUtensorMap& a_map,
+                               const CUtensorMap& b_map, cudaStream_t stream);
 cudaError_t PreparePieceProduct();
+cudaError_t PreparePanelProduct();
 cudaError_t PrepareStripIndex();
 cudaError_t PrepareStripPack();
 cudaError_t PrepareStripProduct();

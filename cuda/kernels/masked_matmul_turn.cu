@@ -43,7 +43,7 @@ __device__ __forceinline__ void TurnPiece(const U* from, int64_t pitch, int rows
   __syncwarp();
 }
 
-// A warp takes one of the 16 pieces in a visit of a tile, where that keeps the slab.
+// A warp takes one of the pieces in a visit of a tile, where that keeps the slab.
 template <typename U>
 __global__ void __launch_bounds__(kThreads) PieceTurnKernel(const __grid_constant__ StripParams p) {
   constexpr int kSlab = kSlabBytes / sizeof(U);
@@ -53,9 +53,9 @@ __global__ void __launch_bounds__(kThreads) PieceTurnKernel(const __grid_constan
   const int64_t pieces = (p.rows + kPieceRows - 1) / kPieceRows;
   const int64_t tiles = int64_t{p.pack_lists} * p.index.piece_tiles;
   for (int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-       i < tiles * p.slabs * kTilePieces; i += int64_t{gridDim.x} * kWarps) {
-    const int which = static_cast<int>(i % kTilePieces);
-    const int64_t visit = i / kTilePieces, place = visit % tiles, s = visit / tiles;
+       i < tiles * p.slabs * p.index.tile_pieces; i += int64_t{gridDim.x} * kWarps) {
+    const int which = static_cast<int>(i % p.index.tile_pieces);
+    const int64_t visit = i / p.index.tile_pieces, place = visit % tiles, s = visit / tiles;
     const int64_t list = place / p.index.piece_tiles, tile = place % p.index.piece_tiles;
     const int64_t listed = p.index.lists == 1 ? tile : place;
     // Asked for together; an entry past the listed ones means nothing.
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) PieceTurnKernel(const __grid_constan
     const int entry = __ldg(p.index.piece_entries + listed * p.slabs + s);
     if (s >= steps || ((entry >> which) & 1) == 0) continue;
     const int slab = entry >> kTilePieces;
-    const int64_t piece = tile * kTilePieces + which, row = piece * kPieceRows;
+    const int64_t piece = tile * p.index.tile_pieces + which, row = piece * kPieceRows;
     const U* from = static_cast<const U*>(p.a) +
                     (p.a_lists == 1 ? 0 : list) * int64_t{p.depth} * p.rows +
                     int64_t{slab} * kSlab * p.rows + row;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads) PieceTurnKernel(const __grid_constan
 
 template <typename U>
 cudaError_t Launch(const StripParams& p, cudaStream_t stream) {
-  const int64_t units = int64_t{p.pack_lists} * p.index.piece_tiles * p.slabs * kTilePieces;
+  const int64_t units = int64_t{p.pack_lists} * p.index.piece_tiles * p.slabs * p.index.tile_pieces;
   const auto grid = static_cast<unsigned>(std::min(CeilDiv(units, kWarps), MultiProcessors() * 6));
   return LaunchOverlapped(&PieceTurnKernel<U>, dim3(grid), kThreads, 0, stream, p);
 }

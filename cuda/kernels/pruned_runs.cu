@@ -36,16 +36,16 @@ cudaError_t LaunchKernel(const PrunedArgs& args, const RunsLayout& layout, int64
                          int64_t threads, cudaStream_t stream) {
   const int64_t bytes = SharedBytes<kRows>(layout, threads);
   if (bytes > kMostShared || threads > kRunsMostThreads<kRows>) return cudaErrorInvalidValue;
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(layout.parts), 1, 1};
+  cudaLaunchAttribute attributes[2] = {OverlapAttribute(), {}};
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(layout.parts), 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = stream;
-  config.attrs = &cluster;
-  config.numAttrs = layout.parts > 1 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = layout.parts > 1 ? 2 : 1;
   return cudaLaunchKernelEx(&config, PrunedRuns<T, kRows, kBits>, args, layout);
 }
 

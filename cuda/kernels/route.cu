@@ -42,8 +42,8 @@ int Passes(int64_t experts) {
   return passes;
 }
 
-// Whether a kernel can start before the one in front of it is done.
-bool WaitsForItself() {
+// Whether the device can start a kernel before the one in front of it is done.
+bool CanOverlap() {
   int device = 0, major = 0;
   return cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
@@ -69,7 +69,7 @@ cudaError_t RunPass(const Pass& p, const RouteArgs& a, int64_t list, int64_t lis
   config.dynamicSmemBytes = PlaceBytes(p.buckets);
   config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs = WaitsForItself() ? 1 : 0;
+  config.numAttrs = CanOverlap() ? 1 : 0;
   const cudaError_t status = cudaLaunchKernelEx(
       &config, routing::PlaceKernel, here, static_cast<const uint16_t*>(histogram), width,
       order + items, last ? a.source + items : nullptr,

@@ -12,6 +12,9 @@ namespace jaxsparse {
 
 enum SegmentCode : uint8_t { kMixed = 0, kZero = 1, kUpper = 2 };
 
+// Whether a code stands for its segment; any other number is kMixed.
+__device__ inline bool IsSet(uint8_t code) { return code == kZero || code == kUpper; }
+
 // Unlike fminf and fmaxf, these keep a NaN.
 __device__ inline float MinOf(float a, float b) {
   float least;

@@ -15,14 +15,22 @@ namespace jaxsparse {
 
 constexpr int kRun = 32;
 
-// The code that all segments of a row have, or kMixed. Uniform over the threads that call it, one
-// row at a time.
+// The code that all segments of a row have, or kMixed; a thread a row.
 __device__ inline uint8_t RowCode(const uint8_t* codes, int64_t segments) {
-  if (segments == 0 || codes[0] == kMixed) return kMixed;
+  if (segments == 0 || !IsSet(codes[0])) return kMixed;
   for (int64_t s = 1; s < segments; ++s) {
     if (codes[s] != codes[0]) return kMixed;
   }
   return codes[0];
+}
+
+// The same of one row, by all threads of a block.
+__device__ inline uint8_t BlockRowCode(const uint8_t* codes, int64_t segments) {
+  if (segments == 0 || !IsSet(codes[0])) return kMixed;
+  const uint8_t code = codes[0];
+  bool same = true;
+  for (int64_t s = 1 + threadIdx.x; same && s < segments; s += blockDim.x) same = codes[s] == code;
+  return segments == 1 || __syncthreads_and(same) ? code : static_cast<uint8_t>(kMixed);
 }
 
 // The outputs [first, last) of one row; both are multiples of the segment, or the row's end.

@@ -16,6 +16,17 @@
 #include "cuda/tile/tap_window.cuh"
 
 namespace jaxsparse {
+namespace ptx {
+
+// As CopyOrZero16, and brings the 256 bytes around `source` into L2.
+__device__ __forceinline__ void CopyOrZero16Ahead(uint32_t shared, const void* source,
+                                                  uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(shared), "l"(source),
+               "r"(bytes)
+               : "memory");
+}
+
+}  // namespace ptx
 
 inline constexpr int kGatherThreads = 128;
 inline constexpr int kGatherBarrier = 1;
@@ -36,7 +47,9 @@ struct RowTable {
   }
 };
 
-template <int TileM>
+// `Ahead`: of pixels of several lines the next line comes into L2 as well, which the taps after
+// these read. Worth it beside wide tiles: the copies of narrow ones are what they wait for.
+template <int TileM, bool Ahead>
 class GatherLoad {
  public:
   __device__ GatherLoad(const ConvParams& p, RowTable<TileM>& table, int thread)
@@ -122,11 +135,10 @@ class GatherLoad {
 
   // Starts the copies into the A tile at `shared`.
   __device__ void Copy(uint32_t shared) const {
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const uint32_t bytes = (exists_ >> i) & 1 ? kUnitBytes : 0;
-      ptx::CopyOrZero16(shared + target_ + i * kRowStep * kRowBytes,
-                        x_ + static_cast<uint64_t>(at_[i]) * kUnitBytes, bytes);
+    if (Ahead && p_.pixel_units > kStepUnits) {
+      CopyRows(shared, ptx::CopyOrZero16Ahead);
+    } else {
+      CopyRows(shared, ptx::CopyOrZero16);
     }
   }
 
@@ -148,6 +160,16 @@ class GatherLoad {
     tile.base[r] = window.base;
     tile.taps[0][r] = static_cast<uint32_t>(window.taps);
     tile.taps[1][r] = static_cast<uint32_t>(window.taps >> 32);
+  }
+
+  template <class CopyUnit>
+  __device__ __forceinline__ void CopyRows(uint32_t shared, CopyUnit copy) const {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const uint32_t bytes = (exists_ >> i) & 1 ? kUnitBytes : 0;
+      copy(shared + target_ + i * kRowStep * kRowBytes,
+           x_ + static_cast<uint64_t>(at_[i]) * kUnitBytes, bytes);
+    }
   }
 
   __device__ void ReadTapBits() {

@@ -16,7 +16,6 @@ struct OutputPixel {
 
 class PixelRows {
  public:
-  // `list` outlives this: p.list, or another parameter of the kernel.
   __device__ PixelRows(const ConvParams& p, const RowList& list)
       : p_(p), list_(list), area_(list.tile_h * list.tile_w), rows_(Tiles(list) * area_) {}
 
@@ -101,7 +100,7 @@ class PixelRows {
   }
 
   const ConvParams& p_;
-  const RowList& list_;
+  const RowList list_;  // held: a parameter that is found by an index is slow to read
   int area_, rows_;
 };
 

@@ -21,9 +21,16 @@ struct Segment {
   int limit;       // streamed: where the tile's steps end, counted over all streamed tiles
 };
 
+// CTAs that are done before the others: `ctas` from `first` on, each with `steps` K steps less,
+// beside which they can write `bytes` bytes together.
+struct SpareCtas {
+  uint32_t first, ctas;
+  int64_t steps, bytes;
+};
+
 // A worker is a cluster: `Cluster` CTAs take as many M tiles of one N tile, or `SplitK` CTAs share
 // one tile's K steps.
-template <int TileM, int Cluster, int SplitK, bool StreamK>
+template <int TileM, int TileN, int Cluster, int SplitK, bool StreamK>
 class TileSchedule {
  public:
   static constexpr int kCtas = Cluster * SplitK;
@@ -74,6 +81,21 @@ class TileSchedule {
     return tiles * k_steps_ / SplitK + stop_ - position_;
   }
 
+  // Who has less to do: without a tile of the last wave, or without a run. One writes 32 KB beside
+  // a step of 128 x 256, and many together no more than kMostSpare would: beside more the operands
+  // of the others come late.
+  __device__ SpareCtas Spare() const {
+    const int last = StreamK ? workers_ - sharers_ : whole_ % workers_;
+    const bool streams = StreamK && streamed_ > 0;
+    if (last == 0 || (StreamK && !streams)) return {};
+    const int64_t steps =
+        streams ? static_cast<int64_t>(streamed_) * k_steps_ / sharers_ : k_steps_ / SplitK;
+    const int first = streams ? 0 : last, count = streams ? last : workers_ - last;
+    const int64_t bytes = steps * (TileM * TileN) * min(kMostSpare, count * kCtas);
+    return {static_cast<uint32_t>(first * kCtas), static_cast<uint32_t>(count * kCtas), steps,
+            bytes};
+  }
+
   // Whether the `i`-th worker before this one holds a part of the streamed tile of `s`.
   __device__ bool Shares(const Segment& s, int i) const {
     return run() + i < sharers_ && Bound(run() + i) < s.limit;
@@ -81,6 +103,7 @@ class TileSchedule {
   __device__ bool Unfinished(const Segment& s) const { return s.end < k_steps_; }
 
  private:
+  static constexpr int kMostSpare = 64;
   static constexpr int kMostParts = 4;   // of one tile: its owner adds them up alone
   static constexpr int kLeastSteps = 2;  // a part, on average; so no worker's run is empty
   static_assert(Cluster == 1 || SplitK == 1, "a cluster either shares weights or splits K");

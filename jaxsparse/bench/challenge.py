@@ -5,8 +5,6 @@ where JAXSPARSE_DATA is set and from generated strokes elsewhere.
 """
 
 import os
-import shlex
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +30,7 @@ from jaxsparse.bench.challenge_report import (
     to_markdown,
 )
 from jaxsparse.bench.challenge_ways import THRESHOLD, WAYS, Networks, overheads, reference
-from jaxsparse.bench.provenance import provenance
+from jaxsparse.bench.provenance import command_line, provenance
 from jaxsparse.bench.report import make_folders
 from jaxsparse.bounded.images import challenge_inputs, strokes
 from jaxsparse.bounded.radixnet import BIASES, patterns
@@ -115,7 +113,7 @@ class Runner:
         """Why a way is not run, or nothing."""
         if way == "persistent" or (way == "unfolded" and neurons_fit(self.x, depth)):
             return ""
-        if way == "converged" and depth <= THRESHOLD:
+        if way.startswith("converged") and depth <= THRESHOLD:
             return f"> {THRESHOLD} layers only"
         if self.neurons * depth > 1e6 * largest:
             return "past --largest"
@@ -157,7 +155,6 @@ def run(
     ways: list[str],
     count: int,
     samples: int,
-    console: Console,
     limit: float,
     largest: float,
 ) -> Found:
@@ -166,13 +163,14 @@ def run(
     Raises:
         ValueError: for a width that the challenge does not have, or an unknown way.
     """
-    if unknown := [*set(ways) - set(WAYS), *(n for n in neurons if n not in BIASES)]:
-        raise ValueError(f"{unknown[0]!r} is none of {', '.join([*WAYS, *map(str, BIASES)])}")
+    for name, given, takes in (("way", ways, WAYS), ("neurons", neurons, tuple(BIASES))):
+        if unknown := [value for value in given if value not in takes]:
+            raise ValueError(f"{name} {unknown[0]} is none of {', '.join(map(str, takes))}")
     images, source = images_of(count)
     rows: list[Row] = []
     rates: dict[str, float] = {}
     official = None
-    with Progress(console=console, transient=True) as progress:
+    with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("challenge", total=len(neurons) * len(depths) * len(ways))
         for n in neurons:
             progress.update(task, description=f"{n}: images")
@@ -215,39 +213,56 @@ def saved_accesses(neurons: int, depth: int, images: np.ndarray) -> list[Saved]:
 
 def main(
     neurons: Annotated[
-        list[int] | None, typer.Option(help="Default: all four. Repeatable.")
+        list[int] | None,
+        typer.Option(help="1024, 4096, 16384 or 65536; default: all four. Repeatable."),
     ] = None,
-    depth: Annotated[list[int] | None, typer.Option(help="Default: all three. Repeatable.")] = None,
+    depth: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--depth", "--layers", min=1, help="Layers; default: 120, 480 and 1920. Repeatable."
+        ),
+    ] = None,
     way: Annotated[
         list[str] | None,
         typer.Option(
-            help="persistent, unfolded, converged, row|slab|column alone, +recorder or +proofs."
+            help="persistent (one call, folded), unfolded (one call, every output), or layer by "
+            "layer row, slab, column, converged, each alone, with +recorder or with +proofs; "
+            "default: all. Repeatable."
         ),
     ] = None,
-    images: Annotated[int, typer.Option(min=1, help="Images, at most 60,000.")] = 60000,
-    samples: Annotated[int, typer.Option(min=1)] = 5,
+    images: Annotated[int, typer.Option(min=1, max=60000, help="Images.")] = 60000,
+    samples: Annotated[int, typer.Option(min=1, help="Timed rounds, the best counts.")] = 5,
     limit: Annotated[
-        float, typer.Option(help="Leave out calls that would take more seconds, by their rate.")
+        float,
+        typer.Option(
+            min=0, help="Seconds: calls that would take longer, by their rate, are left out."
+        ),
     ] = 4.0,
     largest: Annotated[
-        float, typer.Option(help="Millions of neurons x layers up to which all outputs are kept.")
+        float,
+        typer.Option(min=0, help="Layer by layer: at most so many million neurons x layers."),
     ] = 8.0,
     overhead: Annotated[
-        bool, typer.Option(help="What recorders cost where nothing saturates, too.")
+        bool,
+        typer.Option("--overhead", help="What recorders cost where nothing saturates, too."),
     ] = False,
-    quick: Annotated[bool, typer.Option(help="1024-120 alone, 5,000 images.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="1024-120 alone, 5,000 images.")] = False,
     pieces: Annotated[
         list[Path] | None,
         typer.Option("--join", help="Measure nothing: join these JSON files. Repeatable."),
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON.")] = None,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write the rows.")] = None,
-    table_file: Annotated[Path | None, typer.Option("--table", help="Write Markdown.")] = None,
-    plot_file: Annotated[Path | None, typer.Option("--plot", help="Accesses saved, drawn.")] = None,
+    markdown_file: Annotated[Path | None, typer.Option("--markdown", help="Write a table.")] = None,
+    plot_file: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the accesses saved, layer by layer.")
+    ] = None,
 ) -> None:
-    """Run the sparse DNN challenge.
+    """Run the sparse DNN challenge, every answer checked.
 
-    Exit status 1 when a category is wrong.
+    Networks come from their recipe; images are MNIST's where the environment variable
+    JAXSPARSE_DATA names a folder that holds mnist.npz, else generated strokes. Exit status 1 when
+    a category is wrong.
     """
     console = Console()
     ways = way or list(WAYS)
@@ -255,14 +270,12 @@ def main(
         neurons, depth, images = neurons or [1024], depth or [120], min(images, 5000)
     widths, depths = neurons or list(NEURONS), depth or list(DEPTHS)
     try:
-        make_folders(json_file, csv_file, table_file, plot_file)
+        make_folders(json_file, csv_file, markdown_file, plot_file)
         if pieces:
             found, source = join(pieces)
         else:
-            found = run(widths, depths, ways, images, samples, console, limit, largest)
-            source = provenance(
-                shlex.join(["python", "-m", "jaxsparse.bench.challenge", *sys.argv[1:]])
-            )
+            found = run(widths, depths, ways, images, samples, limit, largest)
+            source = provenance(command_line())
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if overhead and not pieces:
@@ -277,7 +290,7 @@ def main(
     for file, text in (
         (json_file, to_json(found, source)),
         (csv_file, to_csv(found)),
-        (table_file, to_markdown(found, source)),
+        (markdown_file, to_markdown(found, source)),
     ):
         if file is not None:
             file.write_text(text)

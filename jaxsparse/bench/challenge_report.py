@@ -17,7 +17,8 @@ from jaxsparse.bench.provenance import Provenance, device
 HEADS = ("network", "way", "ms", "edges/s", "alive", "correct", "memory MB")
 LEGEND = (
     "Best wall time of a call, weights and images on the device; calls of less than 25 ms ten in a "
-    "row. Edges: images x 32 x neurons x layers, whatever was skipped. Memory: arguments, results "
+    "row. Edges: images x 32 x neurons x layers, whatever was skipped. Alive: images whose last "
+    "row is not all zero; correct: they are the reference's in float64. Memory: arguments, results "
     "and workspace of the call."
 )
 
@@ -98,7 +99,8 @@ def show(found: Found, console: Console) -> None:
     """Print the table."""
     table = Table(title=f"sparse DNN challenge, {found.images} images ({found.inputs})")
     for head in HEADS:
-        table.add_column(head, justify="left" if head in HEADS[:2] else "right")
+        left = head in HEADS[:2]
+        table.add_column(head, justify="left" if left else "right", no_wrap=left)
     for row in found.rows:
         table.add_row(*row.cells())
     console.print(table)
@@ -148,18 +150,33 @@ def saved_table(saved: list[Saved]) -> list[str]:
     return lines
 
 
+def _read(file: Path) -> dict[str, Any]:
+    """What `to_json` wrote.
+
+    Raises:
+        ValueError: for any other file, naming it.
+    """
+    try:
+        run = json.loads(file.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{file}: {error}") from error
+    if not isinstance(run, dict) or not {"provenance", "rows", "saved", "overheads"} <= {*run}:
+        raise ValueError(f"{file} holds no run that --json wrote")
+    return run
+
+
 def join(files: list[Path]) -> tuple[Found, Provenance]:
     """The runs of several JSON files as one; later rows of the same network and way replace
     earlier ones.
 
     Raises:
-        ValueError: for runs of other inputs, or of another device.
+        ValueError: for a file that holds no run, runs of other inputs, or of another device.
     """
     kept: dict[tuple[int, int, str], Row] = {}
     saved: dict[tuple[int, int], Saved] = {}
     official, overheads, sources, inputs = None, [], [], set()
     for file in files:
-        run = json.loads(file.read_text())
+        run = _read(file)
         sources.append(msgspec.convert(run["provenance"], Provenance))
         inputs.add((run["inputs"], run["images"], sources[-1].device))
         kept |= {(r["neurons"], r["depth"], r["way"]): Row(**r) for r in run["rows"]}

@@ -20,12 +20,11 @@ from jaxsparse.bounded.pack import chain
 from jaxsparse.bounded.radixnet import UPPER, radixnet
 
 SUFFIXES = ("", "+recorder", "+proofs")
-DATAFLOWS = ("row", "slab", "column")
+DATAFLOWS = ("row", "slab", "column", "converged")
 WAYS = (
     "persistent",
     "unfolded",
     *(dataflow + suffix for dataflow in DATAFLOWS for suffix in SUFFIXES),
-    "converged",
 )
 THRESHOLD = 30
 
@@ -61,20 +60,21 @@ class Networks:
         if way == "unfolded":
             return _call_network, deep_network(self.head, self.neurons, depth)
         dataflow, _, suffix = way.partition("+")
+        layers = self.single(depth)
+        if suffix != "proofs":
+            facts = {"zero_stays": False, "saturates_from": float("inf")}
+            layers = [dataclasses.replace(layer, **facts) for layer in layers]
         if dataflow == "converged":
-            return converge(self.single(depth))
-        return layer_by_layer(self.single(depth), dataflow, bool(suffix), suffix == "proofs")
+            return converge(layers, bool(suffix))
+        return layer_by_layer(layers, dataflow, bool(suffix))
 
 
 def _call_network(net: Any, x: jax.Array) -> Any:
     return net(x)
 
 
-def layer_by_layer(layers: list[Layer], dataflow: str, record: bool, prove: bool) -> Call:
-    """The stack in one scan; `prove=False` leaves the recorder alone."""
-    if not prove:
-        facts = {"zero_stays": False, "saturates_from": float("inf")}
-        layers = [dataclasses.replace(layer, **facts) for layer in layers]
+def layer_by_layer(layers: list[Layer], dataflow: str, record: bool) -> Call:
+    """The stack in one scan."""
 
     def step(acts: Any, layer: Layer) -> tuple[Any, None]:
         return js.bounded_matmul(acts, layer, dataflow=dataflow, record=record), None
@@ -85,17 +85,20 @@ def layer_by_layer(layers: list[Layer], dataflow: str, record: bool, prove: bool
     return run, jax.tree.map(jnp.asarray, (layers[0], js.bounded.stack(layers[1:])))
 
 
-def converge(layers: list[Layer]) -> Call:
+def converge(layers: list[Layer], record: bool) -> Call:
     """Layer by layer up to the threshold, then centroids and residues, both in scans."""
     parts = layers[0], js.bounded.stack(layers[1:THRESHOLD]), js.bounded.stack(layers[THRESHOLD:])
 
     def step(acts: Any, layer: Layer) -> tuple[Any, None]:
-        return js.bounded_matmul(acts, layer, dataflow="column"), None
+        return js.bounded_matmul(acts, layer, dataflow="column", record=record), None
+
+    def settle(state: Any, layer: Layer) -> tuple[Any, None]:
+        return advance(state, layer, record=record), None
 
     def run(parts: tuple[Layer, Layer, Layer], x: jax.Array) -> Any:
         acts, _ = jax.lax.scan(step, step(x, parts[0])[0], parts[1])
         state = gather_centroids(acts.materialize(), min(CENTROIDS, x.shape[0]), 0.0)
-        state, _ = jax.lax.scan(lambda s, layer: (advance(s, layer), None), state, parts[2])
+        state, _ = jax.lax.scan(settle, state, parts[2])
         y = state.materialize()
         return js.bounded.Activations(y, js.recorder.probe(y, y.shape[1], UPPER))
 
@@ -152,7 +155,7 @@ def overheads(
     weight = sp.csr_matrix((drawn, indices, pointers), (neurons, neurons))
     layer = jax.tree.map(jnp.asarray, js.bounded.inspect(weight, 32.0, 64.0))
     x = jax.random.uniform(jax.random.key(0), (images, neurons))
-    for dataflow in (*DATAFLOWS, "converged"):
+    for dataflow in DATAFLOWS:
 
         @functools.partial(jax.jit, static_argnums=2)
         def run(x: jax.Array, layer: Layer, record: bool, dataflow: str = dataflow) -> Any:

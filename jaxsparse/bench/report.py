@@ -102,15 +102,17 @@ class Report(BaseReport[Row], frozen=True):
 
 
 def make_folders(*files: Path | None) -> None:
-    """The folders of files that will be written: made before measuring, so that no result is lost.
+    """The folders of files that will be written: made, and the files opened, before measuring, so
+    that no result is lost.
 
     Raises:
-        ValueError: naming the file whose folder cannot be made.
+        ValueError: naming the file that cannot be written.
     """
     for file in files:
         try:
             if file is not None:
                 file.parent.mkdir(parents=True, exist_ok=True)
+                file.open("a").close()
         except OSError as error:
             raise ValueError(f"{file} cannot be written: {error}") from error
 

@@ -22,8 +22,9 @@ class Activations:
     `materialize()`, or numpy.asarray of the whole, gives the values to read.
 
     Attributes:
-        values: float32[batch, n]; undefined (whatever the memory held) where the recorder's code is
-            set: call `materialize()` to read them.
+        values: float32[batch, n]; undefined (whatever the memory held, a NaN, too) where the
+            recorder's code is set: call `materialize()` to read them. `jax_debug_nans` may find
+            such a NaN in what a jitted function returns; return `materialize()` under it.
         recorder: a `Recorder` of the same rows.
     """
 
@@ -66,7 +67,8 @@ class Activations:
         if not hasattr(self.values, "shape"):  # a pytree of something else than arrays
             return f"Activations({self.values!r}, {self.recorder!r})"
         shape = f"{self.values.dtype}{list(self.values.shape)}"
-        return f"Activations({shape}, codes of {self.recorder.segment}: .materialize() reads them)"
+        each = f"a code for {self.recorder.segment} values"
+        return f"Activations({shape}, {each}: .materialize() reads them)"
 
 
 def check_values(values: Any) -> jax.Array:
@@ -94,6 +96,11 @@ def categories(acts: Any) -> Int32[np.ndarray, "alive"]:
 
     Returns:
         int32[alive], ascending. A NaN counts as not zero.
+
+    Raises:
+        ValueError: when there are not two axes.
     """
     values = acts.materialize() if isinstance(acts, Activations) else jnp.asarray(acts)
+    if values.ndim != 2:
+        raise ValueError(f"acts has shape {values.shape}; it needs [batch, n]")
     return np.flatnonzero(np.asarray((values != 0).any(-1))).astype(np.int32)

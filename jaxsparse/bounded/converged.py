@@ -11,16 +11,19 @@ per image, not per element.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
-from jaxsparse.bounded.activations import Activations
+from jaxsparse.bounded.activations import Activations, check_values
 from jaxsparse.bounded.layer import Layer
+from jaxsparse.bounded.pack import checked
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.recorder import MIXED, ZERO, Recorder, probe
 
 CENTROIDS = 32
@@ -64,7 +67,7 @@ def gather_centroids(values: Float[Array, "batch n"], count: int, tolerance: flo
     def closer(best: Any, k: jax.Array) -> tuple[Any, None]:
         least, nearest = best
         # Not (a <= b), so that a NaN differs from everything.
-        apart = jnp.sum(~(jnp.abs(values - centroids[k]) <= tolerance), -1, dtype=jnp.int32)
+        apart = jnp.sum(~(jnp.abs(values - centroids[k][None]) <= tolerance), -1, dtype=jnp.int32)
         return (jnp.minimum(least, apart), jnp.where(apart < least, k, nearest)), None
 
     # From the values themselves, so that under shard_map it varies as they do.
@@ -74,16 +77,20 @@ def gather_centroids(values: Float[Array, "batch n"], count: int, tolerance: flo
     return Converged(values, centroids, nearest, least == 0, tolerance)
 
 
-def advance(state: Converged, layer: Layer, implementation: Implementation = None) -> Converged:
-    """One layer: the centroids, and the rows that still differ."""
+def advance(
+    state: Converged, layer: Layer, implementation: Implementation = None, record: bool = True
+) -> Converged:
+    """One layer: the centroids, and the rows that still differ. `record=False` writes every value
+    of these, and of the others zeros, instead of codes that are filled in here."""
     from jaxsparse.ops.bounded_matmul import bounded_matmul
 
     run = functools.partial(bounded_matmul, dataflow="column", implementation=implementation)
     centroids = run(state.centroids, layer, record=False).values
-    # An empty residue is passed on as a decided row: listed nowhere, neither read nor written.
+    # An empty residue is passed on as a decided row: listed nowhere, neither read nor computed.
     codes = jnp.where(state.empty, jnp.uint8(ZERO), jnp.uint8(MIXED))[:, None]
     skipped = Activations(state.values, Recorder(codes, max(layer.n_in, 1), layer.upper))
-    values = run(skipped, dataclasses.replace(layer, zero_stays=True)).materialize()
+    out = run(skipped, dataclasses.replace(layer, zero_stays=True), record=record)
+    values = out.materialize() if record else out.values
     apart = ~(jnp.abs(values - centroids[state.nearest]) <= state.tolerance)
     return Converged(
         values, centroids, state.nearest, state.empty | ~apart.any(-1), state.tolerance
@@ -91,7 +98,7 @@ def advance(state: Converged, layer: Layer, implementation: Implementation = Non
 
 
 def converged(
-    layers: Sequence[Layer],
+    layers: Iterable[Layer],
     *,
     threshold: int = 30,
     tolerance: float = 0.0,
@@ -109,16 +116,22 @@ def converged(
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:
-        A function of `Activations` or float32[batch, n_in] under jit, to Activations with one code
-        a row.
+        A function of `Activations` or float32[batch, n_in] to Activations with one code a row. Call
+        it under jit: outside of it every call traces all layers.
 
     Raises:
-        ValueError: for no layers, or a negative threshold or tolerance, or fewer than one centroid.
-        TypeError: when the function that is returned is differentiated.
+        ValueError: for no layers, widths that do not chain, a negative threshold or tolerance, or
+            fewer than one centroid.
+        TypeError: for another type of these, and when what is returned is differentiated.
     """
+    layers = list(checked(layers))
     if not layers:
         raise ValueError("layers is empty: a network needs at least one")
-    if threshold < 0 or tolerance < 0 or centroids < 1:
+    plan("bounded_matmul", implementation, NAMES)
+    for name, number in (("threshold", threshold), ("centroids", centroids)):
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+            raise TypeError(f"{name} must be an int, not {type(number).__name__}")
+    if threshold < 0 or not tolerance >= 0 or centroids < 1:
         raise ValueError(
             f"threshold={threshold}, tolerance={tolerance}, centroids={centroids}: "
             "they take >= 0, >= 0 and >= 1"
@@ -128,10 +141,11 @@ def converged(
     def run(acts: Any) -> Activations:
         from jaxsparse.ops.bounded_matmul import bounded_matmul
 
-        for layer in layers[:threshold]:
+        images = acts.shape[0]
+        for layer in layers[:threshold] if images else layers:
             acts = bounded_matmul(acts, layer, dataflow="column", implementation=implementation)
         values = acts.materialize() if isinstance(acts, Activations) else jnp.asarray(acts)
-        if values.shape[0] and layers[threshold:]:
+        if images and layers[threshold:]:
             state = gather_centroids(values, min(centroids, values.shape[0]), tolerance)
             for layer in layers[threshold:]:
                 state = advance(state, layer, implementation)
@@ -145,4 +159,11 @@ def converged(
         )
 
     run.defvjp(refuse, lambda saved, g: refuse(g))
-    return run
+
+    def call(acts: Any) -> Activations:
+        values = check_values(acts.values if isinstance(acts, Activations) else acts)
+        if values.shape[1] != layers[0].n_in:
+            raise ValueError(f"acts has {values.shape[1]} columns; layer 0 takes {layers[0].n_in}")
+        return run(acts)
+
+    return call

@@ -24,6 +24,7 @@ def challenge_inputs(images: np.ndarray, neurons: int, dtype: Any = np.float32) 
 
     Raises:
         ValueError: for another number of neurons, or images that have not three axes.
+        TypeError: for images that are not uint8: the thresholds are on that scale.
     """
     from scipy.signal import resample
 
@@ -34,6 +35,8 @@ def challenge_inputs(images: np.ndarray, neurons: int, dtype: Any = np.float32) 
         )
     if images.ndim != 3:
         raise ValueError(f"images has shape {images.shape}; it takes [count, height, width]")
+    if images.dtype != np.uint8:
+        raise TypeError(f"images has dtype {images.dtype}; it takes uint8")
     # Resampling is linear in each axis.
     down, across = (np.asarray(resample(np.eye(n), side, axis=0)) for n in images.shape[1:])
     out = np.empty((len(images), neurons), dtype)

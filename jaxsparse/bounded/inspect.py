@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from jax.core import Tracer
+from jax.experimental.sparse import JAXSparse
 
 from jaxsparse.bounded.certify import saturates_from, zero_stays
 from jaxsparse.bounded.hashing import mix, running_sums
 from jaxsparse.bounded.layer import Layer
 
 _QUAD = 4
+_LEAST = 2.0**-124  # a quarter of it is the least normal float32
 
 
 def inspect(weight: Any, bias: Any, upper: float, *, fold: bool = True) -> Layer:
@@ -87,9 +89,9 @@ def build(
 
 
 def canonical(weight: Any) -> Any:
-    """`weight` as float64 CSR: sorted, duplicates summed, zeros dropped, values those of
-    float32."""
-    if not hasattr(weight, "shape") or len(weight.shape) != 2:
+    """`weight` as float64 CSR: sorted, duplicates summed, zeros (and what has no quarter in
+    float32) dropped, values those of float32."""
+    if isinstance(weight, JAXSparse) or not hasattr(weight, "shape") or len(weight.shape) != 2:
         shape = getattr(weight, "shape", None)
         given = type(weight).__name__ + ("" if shape is None else f" of shape {shape}")
         raise TypeError(f"weight must be a matrix [n_out, n_in] (numpy or scipy), not {given}")
@@ -111,6 +113,7 @@ def canonical(weight: Any) -> Any:
         csr.data = csr.data.astype(np.float32).astype(np.float64)
     if not np.isfinite(csr.data).all():
         raise ValueError("weight holds numbers past float32")
+    csr.data[np.abs(csr.data) < _LEAST] = 0
     csr.eliminate_zeros()
     return csr
 
@@ -132,9 +135,12 @@ def _bias(bias: Any, n_out: int) -> np.ndarray:
         values = np.full(n_out, values)
     if values.shape != (n_out,):
         raise ValueError(f"bias has shape {values.shape}; it takes a number or [{n_out}]")
-    values = values.astype(np.float32)
     if not np.isfinite(values).all():
         raise ValueError("bias holds NaN or Inf")
+    with np.errstate(over="ignore"):
+        values = values.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise ValueError("bias holds numbers past float32")
     return values
 
 

@@ -69,12 +69,10 @@ class Layer:
             bias: float32[distinct]; None keeps the layer's.
 
         Raises:
-            ValueError: for another shape.
+            TypeError, ValueError: for another dtype or shape.
         """
         bias = self.bias if bias is None else bias
-        for name, given, own in (("weights", weights, self.weights), ("bias", bias, self.bias)):
-            if given.shape != own.shape:
-                raise ValueError(f"{name} has shape {given.shape}; the layer's has {own.shape}")
+        check_values_of(self, weights=weights, bias=bias)
         facts = {"zero_stays": False, "saturates_from": float("inf")}
         return dataclasses.replace(self, weights=weights, bias=bias, **facts)
 
@@ -122,8 +120,27 @@ class Layer:
         }
 
 
+def check_values_of(owner: Any, **given: Any) -> None:
+    """Whether arrays may stand for those of `owner` of the same names.
+
+    Raises:
+        TypeError, ValueError: for another dtype than float32, or another shape.
+    """
+    for name, array in given.items():
+        own = getattr(owner, name)
+        if getattr(array, "dtype", None) != np.float32:
+            kind = getattr(array, "dtype", type(array).__name__)
+            raise TypeError(f"{name} must be a float32 array, not {kind}")
+        if array.shape != own.shape:
+            what = type(owner).__name__.lower()
+            raise ValueError(f"{name} has shape {array.shape}; the {what}'s has {own.shape}")
+
+
 def stack(layers: Sequence[Layer]) -> Layer:
     """Layers of equal widths and bound as one pytree with a leading axis, for `jax.lax.scan`.
+
+    A scan's carry holds the recorder of a layer's result, which plain values do not have: run the
+    first layer in front of the scan.
 
     Args:
         layers: at least one; equal n_in, n_out and upper.

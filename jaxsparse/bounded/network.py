@@ -22,13 +22,14 @@ from jaxtyping import Array, Float
 
 from jaxsparse.bits.pack import implementation_key
 from jaxsparse.bounded.activations import Activations, check_values
-from jaxsparse.bounded.layer import Layer
+from jaxsparse.bounded.layer import Layer, check_values_of
 from jaxsparse.bounded.pack import RETIRE_UPPER, RETIRE_ZERO, chain, pack
 from jaxsparse.ffi import Implementation, dispatch, lift
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.ops import bounded_matmul_native as native
 from jaxsparse.ops.batching import fold as fold_axis
-from jaxsparse.ops.batching import unfold
+from jaxsparse.ops.batching import loop_over, unfold
+from jaxsparse.ops.checks import check_bool
 from jaxsparse.recorder import probe
 from jaxsparse.reference import bounded_network as reference
 from jaxsparse.select.explain import record
@@ -56,7 +57,8 @@ class Network:
 
     Differentiable in the images, weights and biases: the derivative of min(max(., 0), upper)
     is 1 inside the bounds and 0 at and outside of them. The backward pass computes the layers again
-    in plain jax.numpy.
+    in plain jax.numpy. Which rows retire was proven of the weights that were inspected: other ones
+    go in through `with_values`, which drops the proofs.
 
     Attributes:
         table: uint32[depth, 8]: of each layer where its starts, quads of indices and biases begin,
@@ -111,9 +113,26 @@ class Network:
         record("bounded.network", shapes, implementations, None, None)
         return _run(*lift(x, jax.tree.map(jnp.asarray, self)))
 
+    def with_values(self, weights: Any, bias: Any = None) -> "Network":
+        """The same pattern with other weights (and biases), and nothing proven of it: every row is
+        computed to the end. For training.
+
+        Args:
+            weights: float32, in the order of `weights`.
+            bias: float32, in the order of `bias`; None keeps the network's.
+
+        Raises:
+            TypeError, ValueError: for another dtype or shape.
+        """
+        bias = self.bias if bias is None else bias
+        check_values_of(self, weights=weights, bias=bias)
+        table = jnp.asarray(self.table).at[..., :-1, 5].set(0)
+        facts = {"table": table, "weights": weights, "bias": bias, "decides": False}
+        return dataclasses.replace(self, **facts)
+
     def retires(self) -> dict[str, int]:
-        """The first layer after which rows of each decided state retire for good; depth when none
-        does."""
+        """The first layer after which rows of each decided state retire for good; depth - 1, the
+        last layer, where nothing is proven (`decides` is False where neither retires earlier)."""
         flags = np.asarray(self.table)[:, 5]
         found = {"zero": flags & RETIRE_ZERO, "upper": flags & RETIRE_UPPER}
         return {k: int(np.argmax(v != 0)) if v.any() else self.depth for k, v in found.items()}
@@ -127,9 +146,10 @@ class Network:
         )
 
     def _retirement(self) -> str:
-        """For `repr`: nothing where the table is traced, stacked or no array."""
+        """For `repr`: nothing where no row retires, or the table is traced, stacked or no array."""
         known = isinstance(self.table, (np.ndarray, jax.Array)) and self.table.ndim == 2
-        return f", retires from layer {self.retires()}" if known and not is_traced(self) else ""
+        known = known and self.decides and not is_traced(self)
+        return f", retires from layer {self.retires()}" if known else ""
 
 
 def is_traced(tree: Any) -> bool:
@@ -158,10 +178,11 @@ def network(
         A Network, callable with `Activations` or float32[batch, n_in].
 
     Raises:
-        TypeError: when `layers` is no sequence (one layer is [layer]), an entry no Layer, or
-            `implementation` no name and no sequence.
+        TypeError: when `layers` is no sequence (one layer is [layer]), an entry no Layer, `fold` or
+            `retire` no bool, or `implementation` no name and no sequence.
         ValueError: for no layers, widths that do not chain, or an unknown implementation.
     """
+    fold, retire = check_bool("fold", fold), check_bool("retire", retire)
     return assemble(chain(layers, fold), retire, implementation_key(implementation))
 
 
@@ -183,7 +204,7 @@ def _differentiable(x: jax.Array, net: Network) -> Activations:
 
 
 def _forward(x: jax.Array, net: Network) -> tuple[Activations, tuple[jax.Array, Network]]:
-    return _rows(x, net), (x, net)
+    return _differentiable(x, net), (x, net)
 
 
 def _backward(saved: tuple[jax.Array, Network], g: Activations) -> tuple[jax.Array, Network]:
@@ -218,11 +239,11 @@ def _rows(x: jax.Array, net: Network) -> Activations:
 def _rows_rule(axis_size: int, in_batched: Any, x: jax.Array, net: Network) -> Any:
     x_batched, net_batched = in_batched
     if any(jax.tree.leaves(net_batched)):
-        raise NotImplementedError(
-            "vmap over networks: one network takes many images, so vmap the images only"
-        )
-    out = _rows(fold_axis(x, x_batched, axis_size), net)
-    return jax.tree.map(lambda v: unfold(v, axis_size), out), jax.tree.map(lambda _: True, out)
+        out = loop_over(_rows, (x, net), in_batched)
+    else:
+        folded = _rows(fold_axis(x, x_batched, axis_size), net)
+        out = jax.tree.map(lambda v: unfold(v, axis_size), folded)
+    return out, jax.tree.map(lambda _: True, out)
 
 
 def _reference(x: jax.Array, net: Network) -> Activations:

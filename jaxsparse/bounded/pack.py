@@ -34,11 +34,8 @@ def chain(layers: Iterable[Any], fold: bool) -> list[Layer]:
     Raises:
         TypeError, ValueError: as `network` says.
     """
-    if isinstance(layers, Layer) or not isinstance(layers, Iterable):
-        one = "one Layer: write [layer]" if isinstance(layers, Layer) else type(layers).__name__
-        raise TypeError(f"layers must be a sequence of js.bounded.Layer, not {one}")
     packed: list[Layer] = []
-    for layer in _checked(layers) if fold else _unfolded(_checked(layers)):
+    for layer in checked(layers) if fold else _unfolded(checked(layers)):
         carried = _carry(layer, packed[-1] if packed else None)
         packed.append(bundle(carried) if fold else carried)
     if not packed:
@@ -46,8 +43,15 @@ def chain(layers: Iterable[Any], fold: bool) -> list[Layer]:
     return packed
 
 
-def _checked(layers: Iterable[Any]) -> Iterator[Layer]:
-    """Each of the layers, when it fits the one before it."""
+def checked(layers: Iterable[Any]) -> Iterator[Layer]:
+    """Each of the layers, when it fits the one before it.
+
+    Raises:
+        TypeError, ValueError: for no Layer, a stack of them, and widths that do not chain.
+    """
+    if isinstance(layers, Layer) or not isinstance(layers, Iterable):
+        one = "one Layer: write [layer]" if isinstance(layers, Layer) else type(layers).__name__
+        raise TypeError(f"layers must be a sequence of js.bounded.Layer, not {one}")
     n_out = 0
     for i, layer in enumerate(layers):
         if not isinstance(layer, Layer):

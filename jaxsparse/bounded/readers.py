@@ -17,7 +17,7 @@ def read_layer(path: str | Path, neurons: int) -> Any:
     Raises:
         ValueError: naming the file, the line's number and what is wrong with it.
     """
-    table = _read(path, 3, (neurons, neurons, None))
+    table = _read(path, 3, (neurons, neurons, None), 2)
     rows, columns = table[:, 1].astype(np.int64) - 1, table[:, 0].astype(np.int64) - 1
     return sp.csr_matrix((table[:, 2].astype(np.float32), (rows, columns)), (neurons, neurons))
 
@@ -33,7 +33,7 @@ def read_images(path: str | Path, neurons: int, count: int = 60000) -> np.ndarra
     Raises:
         ValueError: naming the file, the line's number and what is wrong with it.
     """
-    table = _read(path, 3, (count, neurons, None))
+    table = _read(path, 3, (count, neurons, None), 2)
     values = np.zeros((count, neurons), np.float32)
     values[table[:, 0].astype(np.int64) - 1, table[:, 1].astype(np.int64) - 1] = table[:, 2]
     return values
@@ -49,34 +49,49 @@ def read_categories(path: str | Path, count: int = 60000) -> np.ndarray:
     Raises:
         ValueError: naming the file, the line's number and what is wrong with it.
     """
-    return _read(path, 1, (count,))[:, 0].astype(np.int32) - 1
+    return _read(path, 1, (count,), 1)[:, 0].astype(np.int32) - 1
 
 
-def _read(path: str | Path, fields: int, limits: tuple[int | None, ...]) -> np.ndarray:
-    """float64[lines, fields]; a field with a limit is a whole number from 1 to it."""
+def _read(path: str | Path, fields: int, limits: tuple[int | None, ...], key: int) -> np.ndarray:
+    """float64[lines, fields]; a field with a limit is a whole number from 1 to it, one without
+    finite as float32, and no two lines have the same first `key` fields."""
     table = _read_fast(path, fields)
     if table is None:
         table = _read_lines(path, fields)
     for column, limit in enumerate(limits):
         values = table[:, column]
-        good = np.isfinite(values)
+        good = np.abs(values) <= np.finfo(np.float32).max
         if limit is not None:
             good &= (values >= 1) & (values <= limit) & (values == np.floor(values))
         if not good.all():
             line = int(np.argmin(good)) + 1
-            need = "a finite number" if limit is None else f"a whole number from 1 to {limit}"
+            need = (
+                "a finite number (float32)"
+                if limit is None
+                else f"a whole number from 1 to {limit}"
+            )
             raise ValueError(
                 f"{path}, line {line}: field {column + 1} is {values[line - 1]:g}; it takes {need}"
             )
+    keys = np.zeros(len(table), np.int64)
+    for column, limit in zip(table.T[:key], limits, strict=False):
+        keys = keys * (int(limit or 0) + 1) + column.astype(np.int64)
+    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[place] != np.arange(len(table)))
+    if len(again):
+        line, earlier = int(again[0]), int(first[place[again[0]]])
+        raise ValueError(f"{path}, line {line + 1}: the same as line {earlier + 1} over again")
     return table
 
 
 def _read_fast(path: str | Path, fields: int) -> np.ndarray | None:
     """The whole file at once; None when some line needs a closer look."""
-    text = Path(path).read_text()
+    text = Path(path).read_text(errors="replace")
     lines = text.splitlines()
     if not lines:
         return np.zeros((0, fields))
+    if "_" in text:  # python's float takes them
+        return None
     try:
         table = np.loadtxt(lines, ndmin=2, comments=None)
     except ValueError:
@@ -86,12 +101,12 @@ def _read_fast(path: str | Path, fields: int) -> np.ndarray | None:
 
 def _read_lines(path: str | Path, fields: int) -> np.ndarray:
     rows = []
-    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+    for number, line in enumerate(Path(path).read_text(errors="replace").splitlines(), 1):
         parts = line.split()
         if len(parts) != fields:
             raise ValueError(f"{path}, line {number}: {len(parts)} fields; it takes {fields}")
         try:
-            rows.append([float(p) for p in parts])
+            rows.append([float(p.replace("_", "?")) for p in parts])
         except ValueError:
             raise ValueError(f"{path}, line {number}: {line.strip()!r} holds no numbers") from None
     return np.asarray(rows)

@@ -68,7 +68,8 @@ class MaskedDense(nnx.Linear):
                 `token_mask` is None.
 
         Returns:
-            [*batch, out_features] in the promoted dtype.
+            [*batch, out_features] in the promoted dtype, or in `preferred_element_type`, which
+            with a mask is that dtype or float32.
 
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
@@ -88,5 +89,6 @@ class MaskedDense(nnx.Linear):
             activation=self.activation,
             base=base,
             precision=self.precision,
+            preferred_element_type=self.preferred_element_type,
             implementation=self.implementation,
         )

@@ -159,14 +159,16 @@ def router_logits(
     tokens: Float[Array, "tokens d"], router: Float[Array, "d experts"]
 ) -> Float[Array, "tokens experts"]:
     """tokens @ router in float32, of bfloat16 tokens, on tensor cores: the float32 router is the
-    sum of three bfloat16 parts, so every product is exact.
+    sum of three bfloat16 parts, so every product is exact where no part underflows.
     """
     parts = []
     rest = router
+    most = float(jnp.finfo(jnp.bfloat16).max)  # what is above it rounds to infinity
     for _ in range(3):
-        part = jax.lax.reduce_precision(rest, exponent_bits=8, mantissa_bits=7)
+        part = jax.lax.reduce_precision(jnp.clip(rest, -most, most), 8, 7)
+        part = jnp.where(jnp.isinf(rest), rest, part)
         parts.append(part.astype(jnp.bfloat16))
-        rest = rest - part
+        rest = jnp.where(jnp.isinf(rest), jnp.zeros_like(rest), rest - part)
     products = jnp.matmul(
         tokens, jnp.concatenate(parts, axis=1), preferred_element_type=jnp.float32
     )
@@ -205,19 +207,29 @@ def choose_experts(
 def choose_tokens(
     probabilities: jax.Array, mask: jax.Array | None, top_k: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Each expert takes as many tokens as `top_k` for each token makes; balanced, so the loss is
-    zero.
+    """Each expert takes as many tokens as `top_k` for each token that counts makes; balanced, so
+    the loss is zero.
     """
     tokens, experts = probabilities.shape
     capacity = min(-(-tokens * top_k // experts), tokens)
     scores = probabilities.T
     if mask is not None:
-        scores = jnp.where(mask[None], scores, jnp.zeros_like(scores))
+        scores = jnp.where(mask[None], scores, jnp.full_like(scores, -1))
     weights, rows = jax.lax.top_k(scores, capacity)
+    weights, rows = weights.reshape(-1), rows.reshape(-1)
+    taken = capacity
     if mask is not None:
-        rows = jnp.where(mask[rows], rows, -1)  # an index out of range contributes nothing
-    sizes = jnp.full(experts, capacity, jnp.int32)
-    return sizes, rows.reshape(-1), weights.reshape(-1), jnp.float32(0)
+        # The first `taken` of each expert's `capacity` are of tokens that count: side by side.
+        count = mask.sum(dtype=jnp.int32)
+        taken = jnp.minimum(-(-count * top_k // experts), count)
+        at = jnp.arange(experts * capacity, dtype=jnp.int32)
+        each = jnp.maximum(taken, 1)
+        source = at // each * capacity + at % each
+        live = at < experts * taken
+        rows = jnp.where(live, rows.at[source].get(mode="clip"), -1)
+        weights = jnp.where(live, weights.at[source].get(mode="clip"), jnp.zeros_like(weights))
+    sizes = jnp.full(experts, taken, jnp.int32)
+    return sizes, rows, weights, jnp.float32(0)
 
 
 def load_balance_loss(

@@ -27,7 +27,7 @@ class MoE(nnx.Module):
         top_k: experts of a token, 1 or more.
         activation: "swiglu" (default), "relu", "gelu" or "silu".
         routing: "top_k": each token takes its best experts. "expert_choice": each expert takes its
-            best `ceil(tokens * top_k / num_experts)` tokens.
+            best `ceil(tokens * top_k / num_experts)` tokens, of the tokens that count.
         normalize: divide the weights of a token's experts by their sum; None: where top_k > 1. Not
             for "expert_choice".
         dtype: of the computation; None promotes inputs and parameters.

@@ -29,7 +29,7 @@ from jaxsparse.ops.bounded_windows import (
     tap_sums,
 )
 from jaxsparse.ops.masked_conv_core import ConvParams, conv
-from jaxsparse.ops.masked_conv_run import index_of_mask
+from jaxsparse.ops.masked_conv_run import explain, index_of_mask
 from jaxsparse.recorder import MIXED, Recorder, probe
 from jaxsparse.recorder.types import segment_count
 
@@ -42,6 +42,8 @@ def check_record(record: Any, activation: str | None, channels: int) -> int:
     Raises:
         TypeError, ValueError: for a value that `masked_conv` does not take, naming it.
     """
+    if isinstance(record, np.bool_):
+        record = bool(record)
     if record is False or record is None:
         return 0
     if activation != "relu6":
@@ -53,22 +55,9 @@ def check_record(record: Any, activation: str | None, channels: int) -> int:
     return min(int(record), max(channels, 1))
 
 
-def check_recorder(recorder: Any, shape: tuple[int, ...]) -> None:
-    """Whether `recorder` is one of an input of `shape` [B, H, W, C].
-
-    Raises:
-        TypeError, ValueError: naming what came and what is needed.
-    """
-    if not isinstance(recorder, Recorder):
-        raise TypeError(f"recorder must be a js.recorder.Recorder, not {type(recorder).__name__}")
-    need = (*shape[:3], segment_count(shape[3], recorder.segment))
-    if recorder.codes.shape != need:
-        raise ValueError(f"recorder has codes {recorder.codes.shape}; x {shape} needs {need}")
-
-
 def record_channels(out: jax.Array, segment: int, implementation: Implementation) -> Recorder:
     """The exact recorder of out [B, H, W, C] under the bound 6: uint8[B, H, W, ceil(C/segment)]."""
-    codes: Any = _codes(segment, implementation, out)
+    codes: Any = _codes(segment, implementation, jax.lax.stop_gradient(out))
     return Recorder(codes, segment, RELU6, stored=True)
 
 
@@ -130,6 +119,7 @@ def conv_known(
     values under a set code are not read, unless they are stored."""
     if 0 in (*x.shape, *kernel.shape, *cover.shape):
         index = index_of_mask(p, x, kernel, cover, fills=base is None)
+        explain(p, x, kernel, index, fills=base is None)
         return conv(p, recorder.fill(x), kernel, bias, base, index, None, residual)
     window: Any = kernel.shape[:2]
     taps = kernel.reshape(-1, *kernel.shape[2:])
@@ -142,6 +132,7 @@ def conv_known(
         sums = tap_sums(taps, recorder.upper)
         far = _far(p, full, sums, window, bias, base, residual, cover, near)
     index = index_of_mask(p, x, kernel, near, fills=False)
+    explain(p, x, kernel, index, fills=False)
     return conv(
         p, _readable(p, x, near, window, recorder), kernel, bias, far, index, None, residual
     )

@@ -10,6 +10,11 @@ from jax.custom_batching import custom_vmap
 
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.ops.batching import fold, unfold
+from jaxsparse.ops.grouped_matmul_core import GroupedParams, drhs
+from jaxsparse.ops.route import route
+
+#: Entries of a table up to which its gradient is a sum for each; for more, rows are sorted first.
+FEW = 8
 
 
 def fill_rows(
@@ -17,8 +22,8 @@ def fill_rows(
 ) -> jax.Array:
     """Row by row `table[select]`, or `base` where `select` is -1.
 
-    Differentiable in base and table; the table's gradient reads the cotangent once for each of its
-    entries, and is the same bit by bit every time.
+    Differentiable in base and table; the table's gradient is the same bit by bit every time, and
+    reads the cotangent once (once for each entry of a table of at most `FEW`).
 
     Args:
         base: [rows, n], whose buffer becomes the result's where it may be donated; None: rows that
@@ -49,14 +54,28 @@ def _backward(implementation: Implementation, saved: Any, g: jax.Array) -> Any:
     entry = _entries(select)
     chosen = (entry >= 0)[:, None]
     nothing = jnp.zeros_like(g)
-
-    def total(k: jax.Array) -> jax.Array:
-        """One entry's rows, added in a fixed order: a scatter adds in any on a GPU."""
-        return jnp.where((entry == k)[:, None], g, nothing).astype(jnp.float32).sum(0)
-
-    sums = jax.lax.map(total, jnp.arange(len(table), dtype=np.int32))
+    sums = _sums(entry, g, len(table), implementation)
     left = (jnp.where(chosen, nothing, g),) if based else ()
     return (sums.astype(table.dtype), None, *left)
+
+
+def _sums(entry: jax.Array, g: jax.Array, entries: int, implementation: Any) -> jax.Array:
+    """float32[entries, n]: of each entry the rows of g that have it, in a fixed order: a scatter
+    adds in any on a GPU."""
+    if entries > FEW:
+        routing = route(entry[:, None], entries, implementation=implementation)
+        ones = jnp.ones((len(g), 1), jnp.float32)
+        params = GroupedParams(entries, False, "highest", "float32", implementation)
+        rows = g.astype(jnp.float32)
+        found: Any = drhs(
+            params, ones, rows, routing.group_sizes, routing.order, routing.order, None
+        )
+        return found[:, 0]
+
+    def total(k: jax.Array) -> jax.Array:
+        return jnp.where((entry == k)[:, None], g, jnp.zeros_like(g)).astype(jnp.float32).sum(0)
+
+    return jax.lax.map(total, jnp.arange(entries, dtype=np.int32))
 
 
 _fill.defvjp(_forward, _backward)

@@ -11,15 +11,18 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
+from jaxsparse.bits.pack import implementation_key
 from jaxsparse.bounded.activations import Activations, check_values
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.ffi import Implementation, dispatch, lift
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.ops import bounded_matmul_native as native
 from jaxsparse.ops.batching import fold, loop_over, unfold
+from jaxsparse.ops.checks import check_bool
 from jaxsparse.recorder import MIXED, Recorder, choose_segment, probe
-from jaxsparse.recorder.types import segment_count
+from jaxsparse.recorder.types import check_recorder, segment_count
 from jaxsparse.reference import bounded_matmul as reference
+from jaxsparse.select.config import settings
 from jaxsparse.select.explain import Counted
 from jaxsparse.select.explain import record as note_call
 
@@ -64,7 +67,8 @@ def bounded_matmul(
             not computed; `js.bounded.converged` is the whole stack, with threshold and tolerance).
             None: "row" where there are few entries for the values that it reads, else "column",
             for few images spread wider. The CPU kernel has one way, vectorised over images, and
-            takes them all.
+            takes them all. Segments that a GPU has no room to note in that way (more than 48,000 in
+            a row for "row", of more than 390,000 outputs for "column") go by slabs.
         record: False writes every value and sets no code.
         segment: elements that one code stands for; None chooses by `js.recorder.choose_segment`.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
@@ -83,40 +87,44 @@ def bounded_matmul(
     if len(layer.starts.shape) != 1:
         raise ValueError("layer is a stack of layers: scan over it, or take one entry")
     known = isinstance(acts, Activations)
-    if not known:
-        acts = Activations.plain(acts)
-    values = check_values(acts.values)
+    values = check_values(acts.values if known else acts)
     if values.shape[1] != layer.n_in:
         raise ValueError(f"acts has {values.shape[1]} columns; the layer takes n_in={layer.n_in}")
+    if known:
+        recorder = acts.recorder
+        check_recorder("acts", recorder, values.shape)
+    else:  # a handler needs no codes to be told so
+        nothing = jnp.zeros((values.shape[0], 0), jnp.uint8)
+        recorder = Recorder(nothing, max(values.shape[1], 1), 0.0)
     if dataflow is not None and dataflow not in DATAFLOWS:
         raise ValueError(f"dataflow={dataflow!r} is none of {', '.join(map(repr, DATAFLOWS))}")
     if segment is None:
-        segment = choose_segment(layer.n_out, dataflow=dataflow or "row")
+        segment = choose_segment(layer.n_out, dataflow=dataflow or "column")
     if isinstance(segment, bool) or not isinstance(segment, (int, np.integer)) or segment < 1:
         raise ValueError(f"segment={segment!r}; it takes a positive int")
+    record = check_bool("record", record)
     if not record:
         segment = layer.n_out
     segment = max(min(int(segment), layer.n_out), 1)
     implementations = plan("bounded_matmul", implementation, NAMES)
-    name = (
-        implementation
-        if implementation is None or isinstance(implementation, str)
-        else tuple(implementation)
-    )
-    params = Params(dataflow, bool(record), segment, name)
-    codes = acts.recorder.codes
+    params = Params(dataflow, record, segment, implementation_key(implementation))
     note_call(
         "bounded_matmul",
         f"float32{list(values.shape)} -> {[values.shape[0], layer.n_out]}",
         implementations,
         None,
-        Counted(codes.size, (codes == MIXED).sum()),
+        _segments(recorder, values) if settings().explain is not None else None,
         "input segments",
     )
-    if not known:  # a handler needs no codes to be told so
-        codes = jnp.zeros((values.shape[0], 0), jnp.uint8)
-    acts = Activations(values, dataclasses.replace(acts.recorder, codes=codes))
-    return _run(params, *lift(acts, jax.tree.map(jnp.asarray, layer)))
+    return _run(params, *lift(Activations(values, recorder), jax.tree.map(jnp.asarray, layer)))
+
+
+def _segments(recorder: Recorder, values: jax.Array) -> Counted:
+    """How many segments of the input there are, and how many of them count."""
+    rows, codes = values.shape[0] * min(values.shape[1], 1), recorder.codes
+    if codes.shape[1] == 0:
+        return Counted(rows, jnp.asarray(rows))
+    return Counted(codes.size, (codes == MIXED).sum())
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -157,12 +165,12 @@ _differentiable.defvjp(_forward, _backward)
 
 
 def _converged(p: Params, acts: Activations, layer: Layer) -> Activations:
-    """One layer on centroids and residues, exact."""
+    """One layer on centroids and residues, exact. Codes are those of the whole result."""
     from jaxsparse.bounded.converged import CENTROIDS, advance, gather_centroids
 
     values = acts.materialize()
     state = gather_centroids(values, min(CENTROIDS, values.shape[0]), 0.0)
-    y = advance(state, layer, p.implementation).materialize()
+    y = advance(state, layer, p.implementation, record=False).materialize()
     return _recorded(p, y, layer.upper)
 
 
@@ -203,4 +211,5 @@ def _recorded(p: Params, y: jax.Array, upper: float) -> Activations:
     if p.record:
         return Activations(y, probe(y, p.segment, upper))
     codes = jnp.zeros((y.shape[0], segment_count(y.shape[1], p.segment)), jnp.uint8)
+    y, codes = lift(y, codes)  # as the handlers' results do, codes vary over a mesh with the values
     return Activations(y, Recorder(codes, p.segment, upper))

@@ -69,6 +69,17 @@ def check_match(name: str, groups: int, channels: int, per_group: int, outputs: 
         raise ValueError(f"kernel has {outputs} outputs, no multiple of {name}={groups}")
 
 
+def check_bool(name: str, value: Any) -> bool:
+    """`value` as a bool.
+
+    Raises:
+        TypeError: for anything else, naming the argument.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be a bool, not {type(value).__name__}")
+    return bool(value)
+
+
 def check_positive(name: str, value: Any) -> int:
     """`value` as an int of 1 or more."""
     try:

@@ -27,6 +27,8 @@ from jaxsparse.ops.grouped_matmul_run import OFFERED, describe, sorted_rows
 from jaxsparse.ops.grouped_matmul_watch import RowCount, check_rows
 from jaxsparse.select.explain import record
 
+MOST_SORTED_ROWS = 2**31 - 1024  # the kernels' counters reach past the last one
+
 
 def grouped_matmul(
     lhs: Float[Array, "m k"],
@@ -49,7 +51,8 @@ def grouped_matmul(
     `row_weights[i]` it is added to row `scatter[i]` of the result (without `scatter`: it is row
     i). No permuted copy of lhs is written, and the combine needs no atomics: it adds in the sorted
     order, so results repeat bit by bit. Differentiable in lhs, rhs and row_weights, through the
-    same kernels.
+    same kernels. Of `ragged_dot`'s arguments `group_offset` and `out_sharding` are not taken, nor
+    operands of two dtypes, nor a result narrower than they are.
 
     Defined for bad data: a negative group size counts as zero; groups that reach past the last
     sorted row are cut off there; a sorted row that no group owns, or whose gather or scatter index
@@ -62,7 +65,8 @@ def grouped_matmul(
         group_sizes: any integer dtype [g].
         precision: as in jax.lax.
         preferred_element_type: the result's dtype: lhs's dtype (default) or float32. Sums are
-            float32 in any case.
+            float32 in any case; with `scatter` and a 16-bit result a GPU rounds each sorted row's
+            product to it before the rows are summed up (float32 asks for exact sums).
         gather: integers [m']: the row of lhs that each sorted row reads. Without it, m' = m.
         scatter: integers [m']: the row of the result that each sorted row is summed into;
             duplicates add up.
@@ -102,6 +106,8 @@ def grouped_matmul(
                 f"row_weights has {row_weights.shape[0]} entries; there are {rows} sorted rows"
             )
         row_weights = row_weights.astype(jnp.float32)
+    if rows > MOST_SORTED_ROWS:
+        raise ValueError(f"there are {rows} sorted rows; 2^31 - 1024 are supported")
     out_dtype = result_dtype(preferred_element_type, lhs.dtype)
     height = _height(num_rows, lhs, rows, scatter)
     for name, shape in (

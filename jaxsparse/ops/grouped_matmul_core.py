@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from jaxsparse.ops import grouped_matmul_run
 from jaxsparse.ops.grouped_matmul_run import GroupedParams, sorted_rows
-from jaxsparse.reference.grouped_matmul import owned_rows, rows_of
+from jaxsparse.reference.grouped_matmul import counted_rows, rows_of
 
 __all__ = ["GroupedParams", "drhs", "matmul"]
 
@@ -114,11 +114,12 @@ def _lhs_grad(
     if weights is None:
         return matmul(onto_lhs, g, rhs, sizes, scatter, gather, None), None
     rows = sorted_rows(lhs, gather, scatter)
-    owned = owned_rows(sizes, rows)
+    counted = counted_rows(sizes, rows, (gather, lhs.shape[0]), (scatter, g.shape[0]))
     sorted_grad = dataclasses.replace(back, num_rows=rows, out_dtype="float32")
     z = cast(jax.Array, matmul(sorted_grad, g, rhs, sizes, scatter, None, None))
-    dweights = jnp.sum(z * rows_of(lhs, gather, owned).astype(jnp.float32), axis=1)
+    z = jnp.where(counted[:, None], z, jnp.zeros_like(z))
+    dweights = jnp.sum(z * rows_of(lhs, gather, counted).astype(jnp.float32), axis=1)
     if gather is None:
-        scaled = jnp.where(owned[:, None], z * weights[:, None], jnp.zeros_like(z))
+        scaled = z * jnp.where(counted, weights, jnp.zeros_like(weights))[:, None]
         return scaled.astype(lhs.dtype), dweights
     return matmul(onto_lhs, g, rhs, sizes, scatter, gather, weights), dweights

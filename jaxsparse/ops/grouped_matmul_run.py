@@ -167,21 +167,16 @@ def _as_gather(gather: Any, scatter: Any, lhs: Any) -> Any:
 
 def _reference_drhs(p: GroupedParams, lhs, gy, group_sizes, gather, scatter, row_weights):
     rows = sorted_rows(lhs, gather, scatter)
-    owned = reference.owned_rows(group_sizes, rows)
+    # A row with a partner that does not exist must not enter the product with it: it may hold NaN.
+    picks = (gather, lhs.shape[0]), (scatter, gy.shape[0])
+    counted = reference.counted_rows(group_sizes, rows, *picks)
     shape = (group_sizes.shape[0], lhs.shape[1], gy.shape[1])
-    x = reference.rows_of(lhs, gather, owned).astype(jnp.float32)
-    g = reference.rows_of(gy, scatter, owned).astype(jnp.float32)
+    x = reference.rows_of(lhs, gather, counted).astype(jnp.float32)
+    g = reference.rows_of(gy, scatter, counted).astype(jnp.float32)
     if row_weights is not None:
-        g = g * jnp.where(owned, row_weights, jnp.zeros_like(row_weights))[:, None]
+        g = g * jnp.where(counted, row_weights, jnp.zeros_like(row_weights))[:, None]
     if 0 in (*x.shape, *shape):
         return jnp.zeros(shape, p.out_dtype)
-    # A row with a partner that does not exist must not enter the product with it: it may hold NaN.
-    x = jnp.where(
-        reference.rows_of(jnp.ones_like(gy[:, :1]), scatter, owned) > 0, x, jnp.zeros_like(x)
-    )
-    g = jnp.where(
-        reference.rows_of(jnp.ones_like(lhs[:, :1]), gather, owned) > 0, g, jnp.zeros_like(g)
-    )
     sizes = reference.clip_sizes(group_sizes, rows)
     like = jax.typeof(x).update(shape=shape)
     forward = lambda r: lax.ragged_dot(x, r, sizes, p.lax_precision, jnp.float32)  # noqa: E731

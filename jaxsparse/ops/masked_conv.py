@@ -15,7 +15,7 @@ from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.index import TileIndex
 from jaxsparse.index.checks import check_single
-from jaxsparse.ops.bounded_conv import check_record, check_recorder, conv_known, record_channels
+from jaxsparse.ops.bounded_conv import check_record, conv_known, record_channels
 from jaxsparse.ops.checks import (
     as_array,
     canonical_precision,
@@ -29,10 +29,10 @@ from jaxsparse.ops.checks import (
 )
 from jaxsparse.ops.geometry import Geometry, pair, resolve_padding
 from jaxsparse.ops.masked_conv_core import ConvParams, conv
-from jaxsparse.ops.masked_conv_run import describe, index_of_mask
+from jaxsparse.ops.masked_conv_run import explain, index_of_mask
 from jaxsparse.recorder import Recorder
+from jaxsparse.recorder.types import check_recorder
 from jaxsparse.select.explain import check_overflow
-from jaxsparse.select.explain import record as explain_call
 
 
 def masked_conv(
@@ -136,16 +136,11 @@ def masked_conv(
     )
     index = _index(params, x, kernel, active, shape, base is None)
     check_overflow("masked_conv", index)
-    explain_call(
-        "masked_conv",
-        f"{x.dtype.name}{list(x.shape)} * {list(kernel.shape)} -> {list(shape)}",
-        plan("masked_conv", implementation, NAMES),
-        lambda name: describe(params, name, x, kernel, index, fills=base is None),
-        index,
-    )
+    if recorder is None:
+        explain(params, x, kernel, index, fills=base is None)
+    else:
+        check_recorder("x", recorder, x.shape)
     segment = check_record(record, activation, kernel.shape[3])
-    if recorder is not None:
-        check_recorder(recorder, x.shape)
     cover = None if recorder is None or isinstance(active, TileIndex) else jnp.asarray(active)
     out = _run(params, *lift(x, kernel, bias, base, residual, index, recorder, cover))
     return (out, record_channels(out, segment, params.implementation)) if segment else out

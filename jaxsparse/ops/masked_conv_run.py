@@ -30,6 +30,7 @@ from jaxsparse.reference import masked_conv as reference
 from jaxsparse.reference.reach_index import touched_pixels
 from jaxsparse.select import Problem, choose
 from jaxsparse.select.config import settings
+from jaxsparse.select.explain import record
 from jaxsparse.select.select import OnDevice, default_tile, home_platform, select
 from jaxsparse.select.variants import also_runs, table
 
@@ -190,6 +191,17 @@ def describe(p: ConvParams, name: str, x: Any, kernel: Any, index: TileIndex, *,
         v: native.reason_against(p, name, v, x, kernel, index) for v in table("masked_conv", name)
     }
     return choice, {v: why for v, why in against.items() if why}
+
+
+def explain(p: ConvParams, x: Any, kernel: Any, index: TileIndex, *, fills: bool) -> None:
+    """Note a call for `js.explain`; `fills`: without a `base`."""
+    record(
+        "masked_conv",
+        f"{x.dtype.name}{list(x.shape)} * {list(kernel.shape)} -> {list(index.shape)}",
+        plan("masked_conv", p.implementation, NAMES),
+        lambda name: describe(p, name, x, kernel, index, fills=fills),
+        index,
+    )
 
 
 def problem_of(p: ConvParams, x: Any, kernel: Any, index: TileIndex, platform: str) -> Problem:

@@ -53,7 +53,9 @@ def masked_matmul(
 
     `out_mask * ((a_mask * a) @ (b_mask * b))`, where a mask has one bool a block of its matrix.
     Masked entries of an operand count as zero and are never read into a product (they may hold
-    NaN); masked entries of the result are zero. Differentiable in a and b, and the gradients skip
+    NaN); masked entries of the result are zero. A NaN in an unmasked entry of b may or may not
+    reach the rows whose `a_mask` leaves out its column of a, and so the other way round: that
+    depends on the implementation and its tiles. Differentiable in a and b, and the gradients skip
     the same blocks: that of a is computed only where `a_mask` holds.
 
     Args:
@@ -72,7 +74,8 @@ def masked_matmul(
         density: the share of the masks' blocks that are kept, about, where it is known when this is
             traced (a pruning schedule); the result does not depend on it. On a GPU the dense
             product of the masked operands is taken where it is the faster one at this share. The
-            value is rounded up to a twentieth: so many traces, and no more.
+            value is rounded to the nearest twentieth (more than 0 stays more): so many traces, and
+            no more.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:

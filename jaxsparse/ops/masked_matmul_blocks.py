@@ -1,7 +1,6 @@
 """The masks of `masked_matmul`: their checks, and products that share an operand taken as one."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,7 +54,7 @@ def _pair(value: Any) -> Block:
 
 
 def check_density(value: Any) -> float | None:
-    """`value`, None or a number from 0 to 1, rounded up to a twentieth.
+    """`value`, None or a number from 0 to 1, rounded to a twentieth; more than 0 stays more.
 
     Raises:
         TypeError, ValueError: for anything else.
@@ -66,7 +65,7 @@ def check_density(value: Any) -> float | None:
         raise TypeError(f"density={value!r}; it takes None or a number that is known when traced")
     if not 0 <= value <= 1:
         raise ValueError(f"density={value!r}; it takes a share, from 0 to 1")
-    return math.ceil(20 * float(value)) / 20
+    return max(round(20 * float(value)), int(value > 0)) / 20
 
 
 def check_mask(name: str, mask: Any, size: Block, block: Block) -> jax.Array | None:

@@ -11,12 +11,12 @@ from jaxsparse.ops.masked_matmul_native import SAMPLED, TURNED, transposes, vari
 
 #: Blocks of fewer rows than this lost to the dense product at every density that was measured.
 _FEW_ROWS = 8
-#: Tiles of pieces, 512 rows by 128 columns for two CTAs, that an H200 needs to be half full.
-_FILLING_TILES = 33
-#: Share of kept blocks from which the dense product was the faster one (H200, 4096 x 4096 by 4096 x
-#: 2048, float32): where TMA loads whole blocks; where columns are picked, of an operand or of the
-#: result.
-_DENSE_FROM = {"boxes": 0.6, "picked": 0.2, "sampled": 0.12}
+#: Panels, 128 rows by 256 columns, that an H200 needs to be half full.
+_FILLING_TILES = 66
+#: Share of kept blocks, in twentieths, from which the dense product was the faster one (H200,
+#: 4096 x 4096 by 4096 x 2048, float32): where TMA loads whole blocks; where columns are picked, of
+#: an operand or of the result.
+_DENSE_FROM = {"boxes": 0.6, "picked": 0.2, "sampled": 0.15}
 
 
 def portfolio(p: Any, platform: str, a: Any, b: Any, masks: Any) -> list[str]:
@@ -34,9 +34,9 @@ def portfolio(p: Any, platform: str, a: Any, b: Any, masks: Any) -> list[str]:
 
 
 def _turns(p: Any, a: Any, b: Any, masks: Any) -> bool:
-    """Whether a lies transposed in memory, and would run as tiles of pieces."""
+    """Whether a lies transposed in memory, and would run as panels."""
     lists = max([1, *(v.shape[0] for v in (a, b, *masks) if v is not None)])
-    tiles = lists * -(-a.shape[1] // 512) * -(-b.shape[2] // 128)
+    tiles = lists * -(-a.shape[1] // 128) * -(-b.shape[2] // 256)
     return p.turned and tiles >= _FILLING_TILES
 
 

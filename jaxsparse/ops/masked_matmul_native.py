@@ -23,7 +23,7 @@ _SIDES = ("rows", "cols")
 #: The variant of a mask on the result alone. It reads b with K contiguous, as it lies where b is
 #: the other operand of a gradient.
 SAMPLED = "sampled"
-#: Tiles of pieces of an operand that lies transposed: it turns what the mask keeps.
+#: Panels of an operand that lies transposed: it turns what the mask keeps.
 TURNED = "turned"
 
 
@@ -122,7 +122,7 @@ def reason_against(p: Any, platform: str, variant: str, a: Any, b: Any, masks: A
     if a.dtype == np.float32 and p.precision == "highest":
         return "float32 products are asked for, not TF32"
     left = masks[1 if transposes(platform, masks) else 0]
-    if variant in ("pieces", TURNED):
+    if variant in ("pieces", "panels", TURNED):
         if left is None or masks[2] is not None:
             return "tiles of pieces need a mask on an operand and none on the result"
         block = p.blocks[1][::-1] if transposes(platform, masks) else p.blocks[0]

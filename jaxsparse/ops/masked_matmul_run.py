@@ -5,7 +5,7 @@ a variant per call.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -15,7 +15,6 @@ from jax.custom_batching import custom_vmap
 
 from jaxsparse.ffi import Implementation, dispatch
 from jaxsparse.ops import masked_matmul_native as native
-from jaxsparse.ops.batching import unfold
 from jaxsparse.ops.masked_matmul_choice import portfolio
 from jaxsparse.reference import masked_matmul as reference
 from jaxsparse.select import Problem, choose
@@ -53,8 +52,13 @@ class MatmulParams:
 
 def product_count(arrays: Any) -> int:
     """How many products a call makes: the longest first axis."""
-    lengths = {v.shape[0] for v in arrays if v is not None}
-    return max(lengths) if 0 not in lengths else 0
+    return longest(v.shape[0] for v in arrays if v is not None)
+
+
+def longest(lengths: Iterable[int]) -> int:
+    """What axes of these lengths, of which those of 1 are shared, broadcast to."""
+    found = set(lengths)
+    return max(found) if 0 not in found else 0
 
 
 def product(p: MatmulParams) -> Callable[..., jax.Array]:
@@ -74,15 +78,14 @@ def product(p: MatmulParams) -> Callable[..., jax.Array]:
 
     @run.def_vmap
     def rule(axis_size, in_batched, *args):
-        flat = [
-            None if v is None else v[0] if b else v for v, b in zip(args, in_batched, strict=True)
-        ]
-        lists = product_count(flat)
+        given = [(v, b) for v, b in zip(args, in_batched, strict=True) if v is not None]
+        lists = longest(v.shape[1 if b else 0] for v, b in given)
         folded = [
             _fold(v, bool(b), axis_size, lists) if v is not None else None
             for v, b in zip(args, in_batched, strict=True)
         ]
-        return unfold(product(p)(*folded), axis_size), True
+        out = product(p)(*folded)
+        return out.reshape(axis_size, lists, *out.shape[1:]), True
 
     return run
 

@@ -23,7 +23,7 @@ from jaxsparse.ops.checks import (
     result_dtype,
 )
 from jaxsparse.ops.pruned_matmul_core import PrunedParams, apply
-from jaxsparse.ops.pruned_matmul_run import Frozen, choose
+from jaxsparse.ops.pruned_matmul_run import Frozen, choose, pointwise
 from jaxsparse.pruned.weight import PrunedWeight, is_traced
 from jaxsparse.select.explain import record
 
@@ -172,7 +172,8 @@ def run(params: PrunedParams, x: Any, values: Any, bias: Any) -> jax.Array:
     def describe(name: str) -> tuple[Any, dict[str, str]]:
         if name == "reference" or 0 in params.out_shape(x):
             return None, {}
-        return choose(params, name, x)[:2]
+        runs, flat, _ = pointwise(params, x)
+        return choose(runs, name, flat)[:2]
 
     record(
         params.op,

@@ -74,7 +74,7 @@ def transposed(p: PrunedParams, x: Any) -> tuple[PrunedParams, np.ndarray]:
         geometry = geometry.transposed(image, window, geometry.out_size(image, window))
     frozen = p.frozen
     if frozen is not None:
-        frozen = _reordered(frozen, p.pattern)
+        frozen = Frozen(np.asarray(frozen.values)[order])
     turned = dataclasses.replace(
         p,
         pattern=pattern,
@@ -85,11 +85,6 @@ def transposed(p: PrunedParams, x: Any) -> tuple[PrunedParams, np.ndarray]:
         frozen=frozen,
     )
     return turned, order
-
-
-@functools.lru_cache(maxsize=64)
-def _reordered(frozen: Frozen, pattern: Any) -> Frozen:
-    return Frozen(np.asarray(frozen.values)[pattern.transposed[1]])
 
 
 def value_gradient(p: PrunedParams, x: jax.Array, g: jax.Array) -> jax.Array:
@@ -121,7 +116,9 @@ def _activation_gradient(activation: str | None, kept: Any, g: jax.Array) -> jax
     if activation is None:
         return g
     if activation in ("relu", "relu6"):
-        inside = (kept > 0) & (kept < (6 if activation == "relu6" else jnp.inf))
+        inside = kept > 0
+        if activation == "relu6":
+            inside &= kept < 6
         return jnp.where(inside, g, jnp.zeros_like(g))
     _, back = jax.vjp(ACTIVATIONS[activation], kept)
     return back(g.astype(kept.dtype))[0]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,8 @@ from jaxsparse.ops.batching import fold, loop_over, unfold
 from jaxsparse.ops.checks import ACTIVATIONS
 from jaxsparse.ops.geometry import Geometry
 from jaxsparse.pruned.executor import Packed, Problem
-from jaxsparse.pruned.executors import against, packed, ranked
+from jaxsparse.pruned.executors import against, executor, packed, ranked
+from jaxsparse.pruned.module import in_this_process
 from jaxsparse.pruned.pattern import Pattern
 from jaxsparse.pruned.weight import Tuned, is_traced
 from jaxsparse.reference.pruned_conv import pruned_conv
@@ -27,23 +29,29 @@ from jaxsparse.select.select import home_platform
 
 
 class Frozen:
-    """Values that are known when a function is traced; a part of its key by identity."""
+    """Values that are known when a function is traced; a part of its key by content. An array that
+    may still be written to is copied.
+    """
 
     def __init__(self, values: Any):
+        host = np.asarray(values)
+        if host is values and host.flags.writeable:
+            host = values = host.copy()
         self.values = values
-        self.owners: list[Any] = []  # of what an executor built from them
+        content = np.ascontiguousarray(host).view(np.uint8).data
+        self.digest = host.dtype.name, hashlib.sha256(content).digest()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Frozen) and self.values is other.values
+        return isinstance(other, Frozen) and self.digest == other.digest
 
     def __hash__(self) -> int:
-        return id(self.values)
+        return hash(self.digest)
 
 
 @dataclasses.dataclass(frozen=True)
 class PrunedParams:
     """What is static about one call. `geometry` is None for a product; `frozen` holds the values
-    where they are a constant.
+    where they are a constant; `called` is the op that the user called, where it is another.
     """
 
     pattern: Pattern
@@ -55,11 +63,17 @@ class PrunedParams:
     implementation: Implementation = None
     tuned: tuple[Tuned, ...] = ()
     frozen: Frozen | None = None
+    called: str | None = None
 
     @property
     def op(self) -> str:
-        """Its name."""
+        """The name of the op that runs."""
         return "pruned_matmul" if self.geometry is None else "pruned_conv"
+
+    @property
+    def asked(self) -> str:
+        """The name of the op that the user called: a 1x1 convolution runs as a product."""
+        return self.called or self.op
 
     def problem(self, platform: str, x: Any) -> Problem:
         """What the executors are asked; the shape of x in NHWC order."""
@@ -111,19 +125,26 @@ def product(p: PrunedParams) -> Callable[..., jax.Array]:
     return run
 
 
-def choose(p: PrunedParams, platform: str, x: Any) -> tuple[select.Choice, dict[str, str], Any]:
-    """The executor for a call, what speaks against the others, and measured tunables (or None)."""
+def choose(
+    p: PrunedParams, platform: str, x: Any, *, portable: bool = False
+) -> tuple[select.Choice, dict[str, str], Any]:
+    """The executor for a call, what speaks against the others, and measured tunables (or None).
+
+    `p` and x as `pointwise` gives them; `portable`: what it runs may leave this process.
+    """
     problem = p.problem(platform, x)
     measured = [t for t in p.tuned if _same(t, problem)]
     constant = p.frozen is not None
     reasons = against(problem, constant)
-    demanded = settings().demanded(p.op)
+    demanded = settings().demanded(p.asked)
     if demanded in reasons and platform == home_platform():
         raise ValueError(
-            f"{p.op}: js.config(variant={demanded!r}) cannot run this on {platform}: "
+            f"{p.asked}: js.config(variant={demanded!r}) cannot run this on {platform}: "
             f"{reasons[demanded]}"
         )
     names = list(ranked(problem, constant))
+    if portable:
+        names = [name for name in names if not executor(platform, name).needs_values]
     taken = bool(measured) and measured[0].executor in names
     if taken:
         names.insert(0, names.pop(names.index(measured[0].executor)))
@@ -133,7 +154,7 @@ def choose(p: PrunedParams, platform: str, x: Any) -> tuple[select.Choice, dict[
         "outputs": p.pattern.n_out,
         "kept": p.pattern.entries,
     }
-    known = select.Problem(p.op, platform, problem.dtype, features, p.pattern.size)
+    known = select.Problem(p.asked, platform, problem.dtype, features, p.pattern.size)
     choice = select.choose(known, names)
     if "first variant" in choice.why:
         why = "measured for this plan" if taken else "estimated; js.pruned.tune measures"
@@ -158,19 +179,32 @@ def _native(p: PrunedParams, platform: str, x: Any, values: Any, bias: Any) -> j
     p, x, shape = pointwise(p, x)
     if 0 in shape:
         return jnp.zeros(shape, p.out_dtype)
-    choice, _, candidate = choose(p, platform, x)
+    run, owner = _executed(p, platform, x)
+    if owner is None:
+        return run(x, values, bias).reshape(shape)
+    elsewhere = None
+    if not settings().demanded(p.asked):
+        elsewhere, _ = _executed(p, platform, x, portable=True)
+    return in_this_process(run, owner, elsewhere, x, values, bias).reshape(shape)
+
+
+def _executed(
+    p: PrunedParams, platform: str, x: Any, *, portable: bool = False
+) -> tuple[Callable[..., jax.Array], Any]:
+    """(x, values, bias) -> out with the executor that is chosen, and what must live as long."""
+    choice, _, candidate = choose(p, platform, x, portable=portable)
     name = choice.rungs[-1].variant
     if name == "dense":
-        return _reference(p, x, values, bias).reshape(shape)
+        return functools.partial(_reference, p), None
     known = None if p.frozen is None else np.asarray(p.frozen.values)
     operands = packed(p.problem(platform, x), name, candidate, known)
-    if p.frozen is not None:
-        p.frozen.owners.append(operands.owner)
-    return call(p, operands, x, values, bias).reshape(shape)
+    return functools.partial(call, p, operands), operands.owner
 
 
 def pointwise(p: PrunedParams, x: Any) -> tuple[PrunedParams, Any, tuple[int, ...]]:
-    """A 1x1 window over every pixel is a product, or in NCHW an image of one row."""
+    """The call that runs: a 1x1 window over every pixel is a product, or in NCHW an image of one
+    row. Its parameters, its x, and the shape of the result that was asked for.
+    """
     shape, geo = p.out_shape(x), p.geometry
     if geo is None or p.pattern.window != (1, 1):
         return p, x, shape
@@ -181,7 +215,7 @@ def pointwise(p: PrunedParams, x: Any) -> tuple[PrunedParams, Any, tuple[int, ..
         flat = x.reshape(x.shape[0], x.shape[1], 1, x.shape[2] * x.shape[3])
         return dataclasses.replace(p, geometry=plain), flat, shape
     flat = x.reshape(x.shape[0] * x.shape[1] * x.shape[2], x.shape[3])
-    return dataclasses.replace(p, geometry=None), flat, shape
+    return dataclasses.replace(p, geometry=None, called=p.asked), flat, shape
 
 
 def call(p: PrunedParams, operands: Packed, x: Any, values: Any, bias: Any) -> jax.Array:

@@ -14,11 +14,14 @@ from jaxtyping import Array, Bool, Float
 from jaxsparse.bits.pack import implementation_key
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.ffi.call import lift
-from jaxsparse.ops.batching import fold, unfold
+from jaxsparse.ffi.platform import plan, wishes
+from jaxsparse.ops.batching import fold
 from jaxsparse.ops.checks import check_positive, check_rank
 from jaxsparse.reference import top_experts as reference
+from jaxsparse.select.explain import record
 
-MOST_EXPERTS = 1024  # of the kernels; more are chosen by XLA's own operations
+MOST_EXPERTS = 1024  # of the CUDA kernel; more are chosen by XLA's own operations
+OFFERED = ("cuda", "cpu", "reference")
 _MOST_PARTS, _PART_TOKENS = 264, 16
 
 
@@ -60,6 +63,7 @@ def top_experts(
         token_mask: bool[t]: tokens that count; the others' logits are not read. None: all of them.
         normalize: divide the weights of a token by their sum.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+            "cuda" takes up to 1024 experts; None runs XLA's own operations on a GPU for more.
 
     Returns:
         `TopExperts`; differentiable in the logits, of any order.
@@ -82,10 +86,43 @@ def top_experts(
                 f"it needs bool[{logits.shape[0]}]"
             )
         token_mask = token_mask[None]
+    implementation = _that_takes(logits.shape[1], implementation)
+    _record(logits, implementation)
     options = _Options(top_k, bool(normalize), implementation_key(implementation))
     lifted = lift(logits[None], token_mask)
     ids, weights, sums = cast(Any, _choose(options, *lifted))
     return TopExperts(ids[0], weights[0], sums[0])
+
+
+def _that_takes(experts: int, implementation: Implementation) -> Implementation:
+    """`implementation` without a named "cuda" that cannot take so many experts."""
+    names = wishes(implementation)
+    if "cuda" not in names or experts <= MOST_EXPERTS:
+        return implementation
+    others = tuple(name for name in names if name != "cuda")
+    if not others:
+        raise ValueError(
+            f"top_experts: implementation={implementation!r} cannot run "
+            f"(cuda: logits has {experts} experts; it takes up to {MOST_EXPERTS})"
+        )
+    return others
+
+
+def _record(logits: jax.Array, implementation: Implementation) -> None:
+    """For `js.explain`."""
+    tokens, experts = logits.shape
+    implementations = plan("top_experts", implementation, OFFERED)
+    against = {}
+    if experts > MOST_EXPERTS and implementations.get("cuda") == "cuda":
+        implementations["cuda"] = "reference"
+        against["the kernel"] = f"{experts} experts; it takes up to {MOST_EXPERTS}"
+    record(
+        "top_experts",
+        f"float32{[tokens, experts]}",
+        implementations,
+        lambda _: (None, against),
+        None,
+    )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -148,7 +185,9 @@ def _run(options: _Options) -> Any:
     def rule(axis_size: int, in_batched: Any, logits: jax.Array, counts: jax.Array | None):
         mask = None if counts is None else fold(counts, in_batched[1], axis_size)
         out = run(fold(logits, in_batched[0], axis_size), mask)
-        return tuple(unfold(v, axis_size) for v in out), (True, True, True)
+        lists = logits.shape[1 if in_batched[0] else 0]
+        back = tuple(v.reshape(axis_size, lists, *v.shape[1:]) for v in out)
+        return back, (True, True, True)
 
     return run
 

@@ -13,6 +13,25 @@ from jaxsparse.pruned.weight import Plan as Plan
 from jaxsparse.pruned.weight import PrunedWeight as PrunedWeight
 from jaxsparse.pruned.weight import Tuned as Tuned
 
+__all__ = [
+    "Pattern",
+    "Plan",
+    "PrunedModel",
+    "PrunedWeight",
+    "Statistics",
+    "Tuned",
+    "inspect",
+    "prune",
+    "prune_model",
+    "statistics",
+    "tune",  # pyright: ignore[reportUnsupportedDunderAll]
+]
+
+
+def __dir__() -> list[str]:
+    """What it offers, without what it is made of."""
+    return sorted(__all__)
+
 
 def __getattr__(name: str) -> object:
     """`tune`, which needs the ops, is loaded when it is first used."""

@@ -163,7 +163,7 @@ class Layout:
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block: the buffers, zeros after the last, the table of places."""
+        """Of a block: the buffers, room for a window past the last, the table of places."""
         buffers = 2 if self.chunks > 1 else 1
         return 4 * (buffers * self.buffer + self.tile.places + self.planes * self.plane)
 
@@ -174,12 +174,14 @@ class Layout:
         rows = (tile.images - 1) * self.image_rows + tile.rows - 1
         return rows * self.pitch + tile.cols
 
-    def check(self) -> None:
-        """Raises ValueError where a launch would be refused."""
+    def check(self, most_bytes: int = SHARED_BYTES) -> None:
+        """Raises ValueError where a launch would be refused on a device whose blocks may take
+        `most_bytes` of shared memory.
+        """
         tile = self.tile
         if self.flat > tile.places:
             raise ValueError(f"{self.flat} places for {tile.places} lanes")
-        if self.buffer > MOST_FLOATS or self.shared_bytes > SHARED_BYTES:
+        if self.buffer > MOST_FLOATS or self.shared_bytes > most_bytes:
             raise ValueError(f"{self.shared_bytes} bytes of shared memory")
         if tile.warps > (24 if tile.outputs * tile.positions <= 4 else 16):
             raise ValueError(f"{tile.warps} warps")

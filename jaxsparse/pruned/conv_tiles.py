@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from jaxsparse.ops.geometry import Geometry
 from jaxsparse.pruned.conv_layout import SHARED_BYTES, Layout, Tile
+from jaxsparse.pruned.device import shared_bytes
 from jaxsparse.pruned.executor import Problem
 
 SMS, CLOCK = 132, 1755.0  # cycles a microsecond
@@ -42,7 +43,17 @@ PLAIN = Geometry((1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), 1)
 
 
 def seen(problem: Problem) -> tuple[Window, Callable[[Tile], Layout]]:
-    """The window of a call, and (tile, checked) -> its layout."""
+    """The window of a call, and tile -> its layout."""
+    window, kernel, geometry = _facts(problem)
+    return window, functools.partial(_layout, window, kernel, geometry)
+
+
+def _layout(window: Window, kernel: tuple[int, int], geometry: Geometry, tile: Tile) -> Layout:
+    return Layout.of(tile, window.channels, window.in_hw, window.out_hw, kernel, geometry)
+
+
+def _facts(problem: Problem) -> tuple[Window, tuple[int, int], Geometry]:
+    """The window of a call, and that of its kernel."""
     pattern, geometry = problem.pattern, problem.geometry
     if geometry is None:
         batch, in_hw, geometry = 1, (1, problem.x_shape[0]), PLAIN
@@ -50,12 +61,7 @@ def seen(problem: Problem) -> tuple[Window, Callable[[Tile], Layout]]:
         batch, in_hw = problem.x_shape[0], (problem.x_shape[1], problem.x_shape[2])
     facts = (problem.out_hw, pattern.n_out, pattern.entries, problem.channels_first)
     window = Window(batch, pattern.channels, in_hw, *facts)
-    kernel = pattern.window or (1, 1)
-
-    def layout_of(tile: Tile) -> Layout:
-        return Layout.of(tile, window.channels, in_hw, window.out_hw, kernel, geometry)
-
-    return window, layout_of
+    return window, pattern.window or (1, 1), geometry
 
 
 def most_images(window: Window) -> int:
@@ -84,7 +90,9 @@ def _spatial(window: Window) -> Iterator[tuple[int, int, int]]:
         yield height, width, 1
 
 
-def _layouts(window: Window, layout_of: Callable[[Tile], Layout]) -> Iterator[Layout]:
+def _layouts(
+    window: Window, layout_of: Callable[[Tile], Layout], most_bytes: int
+) -> Iterator[Layout]:
     channels = window.channels
     parts = {-(-channels // n) for n in (1, 2, 3, 4, 6, 8, 16, 32)}
     chunks = sorted({min(channels, -(-c // 8) * 8) for c in parts})
@@ -95,7 +103,7 @@ def _layouts(window: Window, layout_of: Callable[[Tile], Layout]) -> Iterator[La
             for tile in _tiles(window, base, chunks_of):
                 layout = base.of_tile(tile, channels)
                 try:
-                    layout.check()
+                    layout.check(most_bytes)
                 except ValueError:
                     continue
                 found = True
@@ -170,9 +178,16 @@ def _together(waiting: float, working: float) -> float:
     return max(waiting, working) + _BOTH * min(waiting, working)
 
 
-@functools.lru_cache(maxsize=256)
 def best(problem: Problem) -> tuple[tuple[float, Layout], ...]:
-    """(estimated us, layout) of the tiles that can run, by estimate."""
-    window, layout_of = seen(problem)
-    found = [(cost(window, layout), layout) for layout in _layouts(window, layout_of)]
+    """(estimated us, layout) of the tiles that can run here, by estimate."""
+    return _best(*_facts(problem), shared_bytes())
+
+
+@functools.lru_cache(maxsize=256)
+def _best(
+    window: Window, kernel: tuple[int, int], geometry: Geometry, most_bytes: int
+) -> tuple[tuple[float, Layout], ...]:
+    layout_of = functools.partial(_layout, window, kernel, geometry)
+    layouts = _layouts(window, layout_of, most_bytes)
+    found = [(cost(window, layout), layout) for layout in layouts]
     return tuple(sorted(found, key=lambda pair: pair[0]))

@@ -53,8 +53,8 @@ class Packed:
     """The packed operands and attributes of a handler (docs/kernels/contract.md).
 
     `order` names the entry that each packed value is (-1: a zero); None where the executor takes
-    the pattern's own order. `value_dtype` None means x's dtype. `owner` is kept alive as long as
-    the compiled function may run.
+    the pattern's own order. `value_dtype` None means x's dtype. `owner`, of an executor that needs
+    the values, lives in this process and as long as a compiled function that holds the call.
     """
 
     executor: int
@@ -71,6 +71,12 @@ class Packed:
     scratch: int = 0
     owner: Any = None
 
+    @property
+    def nbytes(self) -> int:
+        """Of the arrays, and of the owner where it says."""
+        arrays = (self.starts, self.indices, self.rows, self.extra, self.order, self.owner)
+        return sum(getattr(a, "nbytes", 0) for a in arrays)
+
 
 class Executor(NamedTuple):
     """One way to run a pattern on a platform.
@@ -83,12 +89,13 @@ class Executor(NamedTuple):
             not tuned.
         pack: the operands for a problem; the second argument is one of its candidates, or None for
             its own choice; where `needs_values`, the third is the kept values, float32[entries].
-            Called once per problem (and values).
+            Called again where what it gave is no longer kept.
         candidates: tunables worth measuring, the default first: None, or tuples of ints that
             `pack` checks (they may come from a file).
         won: whether it was measured to be faster than dense on problems of this kind; what was not
             comes after dense until this very call is tuned.
-        needs_values: it builds the values in, so it only runs weights that are constants.
+        needs_values: it builds the values in, so it only runs weights that are constants, and what
+            it packs may only run in this process.
     """
 
     name: str

@@ -2,8 +2,10 @@
 problem.
 """
 
-import functools
 import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,9 @@ EXECUTORS: dict[str, tuple[Executor, ...]] = {
 for _op in ("pruned_matmul", "pruned_conv"):
     for _platform, _executors in EXECUTORS.items():
         also_runs(_op, _platform, *(e.name for e in _executors))
+
+# Of packed operands: they serve the next trace of a call; a compiled function has its own.
+MOST_PACKED, MOST_BYTES = 256, 256 << 20
 
 OPERAND = (
     "the values are an operand, and this executor builds them in: "
@@ -55,7 +60,41 @@ def against(problem: Problem, constant: bool = True) -> dict[str, str]:
     return reasons
 
 
-@functools.lru_cache(maxsize=1024)
+class Latest:
+    """What was made last, by key, within two bounds; the very last one is kept whatever it takes.
+
+    Args:
+        most: how many.
+        most_bytes: of all arrays together.
+    """
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._kept: OrderedDict[Any, Packed] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any, make: Callable[[], Packed]) -> Packed:
+        """What `make` gave for `key`, or gives now."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        made = make()  # not under the lock: it may take seconds
+        dropped = []  # outside of the lock, too: an owner may have much to undo
+        with self._lock:
+            dropped.append(self._kept.pop(key, None))
+            self._kept[key] = made
+            while len(self._kept) > 1 and (len(self._kept) > self._most or self._heavy()):
+                dropped.append(self._kept.popitem(last=False))
+        return made
+
+    def _heavy(self) -> bool:
+        return sum(packed.nbytes for packed in self._kept.values()) > self._most_bytes
+
+
+_operands = Latest(MOST_PACKED, MOST_BYTES)
+
+
 def ranked(problem: Problem, constant: bool = True) -> tuple[str, ...]:
     """The executors that can run the problem: by estimated cost, those that never won last."""
     bad = against(problem, constant)
@@ -64,7 +103,7 @@ def ranked(problem: Problem, constant: bool = True) -> tuple[str, ...]:
 
 
 def packed(problem: Problem, name: str, candidate: Any, values: np.ndarray | None) -> Packed:
-    """The packed operands of executor `name`, built once.
+    """The packed operands of executor `name`: kept for the next trace, within bounds.
 
     Args:
         problem: the call.
@@ -72,28 +111,12 @@ def packed(problem: Problem, name: str, candidate: Any, values: np.ndarray | Non
         candidate: one of its tunables, None for its own choice.
         values: the kept values where they are known.
     """
-    if not executor(problem.platform, name).needs_values:
-        return _packed(problem, name, candidate, None)
+    chosen = executor(problem.platform, name)
+    if not chosen.needs_values:
+        return _operands.get((problem, name, candidate), lambda: chosen.pack(problem, candidate))
     if values is None:
         raise ValueError(f"{name}: {OPERAND}")
-    return _packed(problem, name, candidate, _Values(values))
-
-
-class _Values:
-    """Values as a key: by content."""
-
-    def __init__(self, values: np.ndarray):
-        self.values = np.ascontiguousarray(values, np.float32)
-        self.digest = hashlib.sha256(self.values.tobytes()).digest()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Values) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-
-@functools.lru_cache(maxsize=256)
-def _packed(problem: Problem, name: str, candidate: Any, values: _Values | None) -> Packed:
-    pack = executor(problem.platform, name).pack
-    return pack(problem, candidate) if values is None else pack(problem, candidate, values.values)
+    known = np.ascontiguousarray(values, np.float32)
+    digest = hashlib.sha256(known.tobytes()).digest()
+    key = (problem, name, candidate, digest)
+    return _operands.get(key, lambda: chosen.pack(problem, candidate, known))

@@ -9,6 +9,7 @@ from jaxsparse.pruned.conv_layout import MOST_STRIDE, Layout, Tile
 from jaxsparse.pruned.conv_tiles import VARIANTS, best, most_images, seen
 from jaxsparse.pruned.conv_windows import pack_windows
 from jaxsparse.pruned.dense import DENSE_CUDA
+from jaxsparse.pruned.device import shared_bytes
 from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.pruned.executors_decode import built
 
@@ -69,7 +70,7 @@ def _layout(problem: Problem, candidate: Any) -> Layout:
     if layout.tile.images > most_images(window):
         raise ValueError(f"candidate={candidate!r}: its images have too many elements")
     try:
-        layout.check()
+        layout.check(shared_bytes())
     except ValueError as error:
         raise ValueError(f"candidate={candidate!r}: {error}") from error
     return layout

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxsparse.pruned.device import clusters, shared_bytes
 from jaxsparse.pruned.emit import Emitter
 from jaxsparse.pruned.emit_shape import (
     ELEMENT_BYTES,
@@ -18,7 +19,8 @@ from jaxsparse.pruned.emit_shape import (
     CodeShape,
 )
 from jaxsparse.pruned.executor import Executor, Packed, Problem
-from jaxsparse.pruned.executors_decode import DECODE_EXECUTORS, HALF, built, clusters
+from jaxsparse.pruned.executors_decode import DECODE_EXECUTORS, HALF, built
+from jaxsparse.pruned.executors_split import SPLIT_EXECUTOR
 from jaxsparse.pruned.module import CodeModule
 from jaxsparse.pruned.rows import pack_rows
 from jaxsparse.pruned.vectors import GROUPS, OUTPUTS, WARPS, pack_vectors
@@ -33,6 +35,7 @@ _RUN_CYCLES = 75.0
 _WON_ROWS, _WON_INPUTS, _WON_OUTPUTS, _WON_DENSITY = 1_568, (32, 2048), (64, 2048), 0.105
 _WON_ROWS_SHORT, _SHORT = 784, 10_000  # with so few kept weights
 _WON_ROWS_SPLIT = 392  # where clusters may split the inputs
+_FEW_ROWS = 4096
 _FEW_BLOCKS = 28  # of long code: fewer are made more by splitting the inputs
 
 
@@ -185,7 +188,7 @@ def _code_shape(problem: Problem) -> CodeShape:
     whole = 4 * -(-n // 4)
     near = pattern.entries <= MODULE_PRODUCTS and pattern.entries * 64 <= 3500 * n
     if _long(problem) and not (near and -(-tiles // 4) * -(-n // 64) <= 2 * _SMS):
-        tiles = min(tiles, 7)
+        tiles = min(tiles, 7, shared_bytes() // CodeShape(32, 4, 1).shared_bytes)
         chunks = pattern.n_in * ELEMENT_BYTES[problem.dtype] // 128
         blocks = -(-problem.positions // (32 * tiles)) * -(-n // 128)
         if blocks >= _FEW_BLOCKS:
@@ -214,6 +217,9 @@ def _code_cost(problem: Problem) -> float:
     streams = shape.mates if shape.parts == 1 else 4
     fetched = 3.56 * streams * pattern.entries / (slices * shape.parts) / 1755.0
     modules = min(passes, -(-pattern.entries // MODULE_PRODUCTS))
+    if _long(problem) and m <= _FEW_ROWS:
+        # As measured: few rows share the code.
+        fetched, products, moved = 1.5 * fetched, 1.5 * products, 1.5 * moved
     return _LAUNCH + 0.8 * (modules - 1) + max(products, moved, fetched)
 
 
@@ -256,11 +262,9 @@ def _code_candidates(problem: Problem) -> list[Any]:
     shapes = [(64, 1, 4), (64, 1, 8), (32, 1, 4), (64, 4, 4), (64, 2, 4), (32, 4, 4), (32, 4, 2)]
     shapes += [(16, 4, 4), (16, 8, 2), (128, 2, 4), (64, 2, 7), (32, 4, 7)]
     split = [(32, 4, 7, parts) for parts in (2, 4, 8)] + [(64, 2, 7, 4), (64, 1, 7, 4)]
-    return [
-        None,
-        *(s for s in shapes if s[0] * s[1] <= max(64, 2 * n)),
-        *(s for s in split if clusters() and s[0] * s[1] <= 2 * n),
-    ]
+    found = [s for s in shapes if s[0] * s[1] <= max(64, 2 * n)]
+    found += [s for s in split if clusters() and s[0] * s[1] <= 2 * n]
+    return [None, *(s for s in found if CodeShape(*s).shared_bytes <= shared_bytes())]
 
 
 def _never_won(problem: Problem) -> bool:
@@ -270,6 +274,7 @@ def _never_won(problem: Problem) -> bool:
 CUDA_EXECUTORS = (
     Executor("rows", "cuda", _rows_against, _rows_cost, _pack_rows, _rows_candidates, _never_won),
     *DECODE_EXECUTORS,
+    SPLIT_EXECUTOR,
     Executor("vectors", "cuda", _vectors_against, _vectors_cost, _pack_vectors, won=_never_won),
     Executor(
         "code",

@@ -6,10 +6,11 @@ What each packs is in docs/kernels/pruned_gpu.md. Costs are microseconds on an H
 
 from typing import Any
 
-import jax
+import numpy as np
 
 from jaxsparse.pruned import lanes, pairs, runs
 from jaxsparse.pruned.bitmap import INPUTS, OUTPUTS, pack_bitmap
+from jaxsparse.pruned.device import clusters, shared_bytes
 from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.select.variants import table
 
@@ -18,6 +19,7 @@ HALF = ("bfloat16", "float16")
 MOST_ROWS, LANES_MOST_ROWS = 64, 16
 PARTS = (1, 2, 4, 8)
 _LAUNCH = 2.5
+_NONE = np.zeros(0, np.int32)
 _SMS = 132
 # Between the sizes where `lanes` and `pairs` beat cuBLAS (docs/kernels/pruned_gpu.md).
 _WON_SIZES, _WON_DENSITY, _PAIRS_WON_SIZE = (4096, 8192), 0.105, 8192
@@ -87,6 +89,14 @@ def _bitmap_candidates(problem: Problem) -> list[Any]:
     return [None, *((parts,) for parts in PARTS)]
 
 
+def _pairs_against(problem: Problem) -> str | None:
+    why = _bitmap_against(problem)
+    fullest = pairs.PairsPack(_NONE, _NONE, _NONE, 1, pairs.OUTPUTS * pairs.INPUTS // pairs.PIECE)
+    if why is None and pairs.shared_bytes(fullest, 1, problem.positions) > shared_bytes():
+        return f"{problem.positions} rows do not fit the shared memory of a block here"
+    return why
+
+
 def _pairs_choice(problem: Problem) -> tuple[int, int]:
     """Tiles of an item, and parts."""
     tiles = 4 if problem.pattern.density <= 0.2 else 1
@@ -110,7 +120,7 @@ def _pack_pairs(problem: Problem, candidate: Any) -> Packed:
         raise ValueError(f"candidate={candidate!r}: the pairs executor takes tiles and parts")
     pattern, (tiles, parts) = problem.pattern, choice
     pack = pairs.pack_pairs(pattern.indptr, pattern.indices, pattern.n_in, tiles)
-    while tiles > 1 and pairs.shared_bytes(pack, tiles, problem.positions) > pairs.SHARED_BYTES:
+    while tiles > 1 and pairs.shared_bytes(pack, tiles, problem.positions) > shared_bytes():
         tiles //= 2  # an item of the fullest strip must fit
         pack = pairs.pack_pairs(pattern.indptr, pattern.indices, pattern.n_in, tiles)
     return Packed(
@@ -127,14 +137,6 @@ def _pack_pairs(problem: Problem, candidate: Any) -> Packed:
 
 def _pairs_candidates(problem: Problem) -> list[Any]:
     return [None, *((tiles, parts) for tiles in pairs.TILES for parts in PARTS)]
-
-
-def clusters() -> bool:
-    """Whether this machine's GPU has clusters of blocks."""
-    try:
-        return float(jax.devices("cuda")[0].compute_capability) >= 9.0
-    except RuntimeError:
-        return True  # lowered for another machine
 
 
 def _lanes_against(problem: Problem) -> str | None:
@@ -196,7 +198,7 @@ def _lanes_candidates(problem: Problem) -> list[Any]:
     able = [
         (strips, parts)
         for parts in PARTS
-        if _lanes_shared(problem, parts) <= lanes.SHARED_BYTES
+        if _lanes_shared(problem, parts) <= shared_bytes()
         and lanes.part_inputs(problem.pattern.n_in, parts) <= lanes.MOST_INPUTS
         for strips in lanes.STRIPS
     ]
@@ -214,10 +216,12 @@ def _runs_against(problem: Problem) -> str | None:
 
 
 def _runs_choice(problem: Problem) -> tuple[int, int, int]:
-    """Bits of a place, parts (the fewest that fit) and blocks: two a multiprocessor where few rows
-    meet threads of one run, so that one block's beginning hides another's end.
+    """Bits of a place, parts (the fewest that fit) and blocks: two a multiprocessor where only they
+    fit, and where few rows meet threads of one run, so that one block's beginning hides another's
+    end.
     """
-    able = [c for c in _runs_candidates(problem)[1:] if c[2] == runs.BLOCKS[0]]
+    every = _runs_candidates(problem)[1:]
+    able = [c for c in every if c[2] == runs.BLOCKS[0]] or every
     bits, parts, blocks = min(able, key=lambda c: (c[1], (c[0] == 8) == _dense(problem)))
     low, high = _TWO_BLOCKS_RUNS
     few = problem.positions <= 4 and low <= problem.pattern.entries / runs.ENTRIES <= high
@@ -272,6 +276,7 @@ def _runs_candidates(problem: Problem) -> list[Any]:
         for parts in PARTS
         for blocks in runs.BLOCKS
         if runs.fits(pattern.n_in, pattern.n_out, parts, rows, blocks)
+        and runs.shared_bytes(pattern.n_in, pattern.n_out, parts, rows, blocks) <= shared_bytes()
         for bits in runs.BITS
     ]
     return [None, *able]
@@ -325,7 +330,7 @@ DECODE_EXECUTORS = (
         _never_won,
     ),
     Executor(
-        "pairs", "cuda", _bitmap_against, _pairs_cost, _pack_pairs, _pairs_candidates, _pairs_won
+        "pairs", "cuda", _pairs_against, _pairs_cost, _pack_pairs, _pairs_candidates, _pairs_won
     ),
     Executor(
         "lanes", "cuda", _lanes_against, _lanes_cost, _pack_lanes, _lanes_candidates, _lanes_won

@@ -7,8 +7,7 @@ a file is read: the pattern itself, the sizes, the values.
 
 import hashlib
 import itertools
-import os
-import tempfile
+import secrets
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -40,6 +39,11 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
 
 def save(pruned: PrunedWeight, path: str | Path) -> None:
     """Write `pruned` to `path`, whole or not at all."""
+    write(path, encode(pruned))
+
+
+def encode(pruned: PrunedWeight) -> bytes:
+    """A plan as the bytes of a file."""
     pattern = pruned.pattern
     values = np.asarray(pruned.values)
     body = b"".join(np.ascontiguousarray(a).tobytes() for a in _arrays(pattern, values))
@@ -55,14 +59,19 @@ def save(pruned: PrunedWeight, path: str | Path) -> None:
         pruned.plan.tuned,
     )
     text = msgspec.json.encode(header)
+    return MAGIC + len(text).to_bytes(4, "little") + text + body
+
+
+def write(path: str | Path, data: bytes) -> None:
+    """Write `data` to `path`, whole or not at all, for whomever the umask lets read it."""
     path = Path(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(MAGIC + len(text).to_bytes(4, "little") + text + body)
-        os.replace(name, path)
+        with part.open("xb") as file:
+            file.write(data)
+        part.replace(path)
     except BaseException:
-        os.unlink(name)
+        part.unlink(missing_ok=True)
         raise
 
 
@@ -135,6 +144,8 @@ def check_plan(plan: Plan) -> None:
     """
     if plan.kind not in ("matmul", "conv"):
         raise ValueError(f"kind {plan.kind!r} does not exist")
+    if plan.kind == "matmul" and plan.pattern.groups != 1:
+        raise ValueError(f"a plan of kind 'matmul' with {plan.pattern.groups} groups")
     if (plan.pattern.window is None) != (plan.kind == "matmul"):
         raise ValueError(f"a plan of kind {plan.kind!r} with window {plan.pattern.window}")
     _check_groups(plan.pattern)

@@ -39,7 +39,7 @@ def inspect(
     Raises:
         TypeError: when w is no array of real numbers of that rank.
         ValueError: for NaN or Inf, a mask of another shape, an unknown kind, groups that do not
-            divide the outputs.
+            divide the outputs, a window with a side of 0.
     """
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r} is none of {', '.join(KINDS)}")
@@ -60,6 +60,8 @@ def inspect(
             raise ValueError(f"groups={groups} is for kind='conv'")
         return _build(weight.T, kept.T, None, 1, kind)
     outputs, window = weight.shape[3], (weight.shape[0], weight.shape[1])
+    if min(window) < 1:
+        raise ValueError(f"w has shape {weight.shape}: a window has sides of 1 or more")
     groups = check_positive("groups", groups)
     if outputs % groups:
         raise ValueError(f"groups={groups} does not divide {outputs} outputs")
@@ -108,7 +110,8 @@ def _from_scipy(w: Any) -> PrunedWeight:
     if np.iscomplexobj(w) or not (np.issubdtype(w.dtype, np.number) or w.dtype == np.bool_):
         raise TypeError(f"w has dtype {w.dtype}; it takes real numbers")
     _check_indices(w)
-    csr: Any = sp.csr_matrix(w.T, dtype=np.float32, copy=True)
+    with np.errstate(over="ignore"):  # what float32 cannot hold is refused below as Inf
+        csr: Any = sp.csr_matrix(w.T, dtype=np.float32, copy=True)
     csr.sum_duplicates()
     csr.eliminate_zeros()
     if not np.isfinite(csr.data).all():

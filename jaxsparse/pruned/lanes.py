@@ -15,7 +15,6 @@ import numpy as np
 WARPS = 16  # of a block
 QUAD = 4
 PARTS = STRIPS = (1, 2, 4, 8)
-SHARED_BYTES = 227 * 1024
 MOST_INPUTS = 65536  # of a part: 16 bits name them
 _BANK_BYTES = 128
 

@@ -1,6 +1,7 @@
 """`js.prune_model`: a whole parameter tree pruned, every eligible layer planned, and said why."""
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from jaxsparse.ffi.platform import reason_against
 from jaxsparse.ops.checks import FLOATS
 from jaxsparse.pruned.executor import Problem
 from jaxsparse.pruned.executors import executor, ranked
+from jaxsparse.pruned.files import decode, encode, write
 from jaxsparse.pruned.inspect import inspect
 from jaxsparse.pruned.pattern import Pattern
 from jaxsparse.pruned.prune import magnitude
@@ -32,15 +34,22 @@ class LayerReport(msgspec.Struct, frozen=True):
 
 
 class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file that names the plans of a directory: plan i is the file `i.plan`."""
+    """The file that names the plans of a directory: plan i is the file `i.plan`, whose SHA-256 is
+    `digests[i]`.
+    """
 
     paths: tuple[str, ...]
+    digests: tuple[str, ...]
     report: tuple[LayerReport, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class PrunedModel:
-    """The plans of a model's layers, by path ("block/conv1/kernel"), and a report; print it."""
+    """The plans of a model's layers, by path ("block/conv1/kernel"), and a report; print it.
+
+    `model[path]` is a plan. `masked(params)` is the tree to fine-tune, `values(params)` the plans
+    with the values of a tree after that; `save` and `load` a folder.
+    """
 
     plans: dict[str, PrunedWeight]
     report: tuple[LayerReport, ...]
@@ -57,13 +66,32 @@ class PrunedModel:
         return "\n".join(lines) or "no parameters"
 
     def masked(self, params: Any) -> Any:
-        """`params` with zeros where a planned weight is pruned: the tree to fine-tune."""
+        """`params` with zeros where a planned weight is pruned: the tree to fine-tune.
+
+        Raises:
+            ValueError: when a planned weight is not in `params`, naming its path.
+        """
+        self._check_paths(params)
         return self._replaced(params, lambda plan, leaf: plan.from_dense(leaf).to_dense())
 
     def values(self, params: Any) -> dict[str, PrunedWeight]:
-        """The plans with the values that `params` has now: after training."""
+        """The plans with the values that `params` has now: after training.
+
+        Raises:
+            ValueError: when a planned weight is not in `params`, naming its path.
+        """
+        self._check_paths(params)
         found = {name: leaf for name, leaf in _named(params) if name in self.plans}
         return {name: self.plans[name].from_dense(leaf) for name, leaf in found.items()}
+
+    def _check_paths(self, params: Any) -> None:
+        there = {name for name, _ in _named(params)}
+        missing = sorted(set(self.plans) - there)
+        if missing:
+            raise ValueError(
+                f"params has no {missing[0]!r}, which is planned (it has "
+                f"{', '.join(sorted(there)[:3]) or 'nothing'}...): pass the tree that was pruned"
+            )
 
     def _replaced(self, params: Any, change: Callable[[PrunedWeight, Any], Any]) -> Any:
         leaves, tree = jax.tree_util.tree_flatten_with_path(params)
@@ -73,32 +101,46 @@ class PrunedModel:
         )
 
     def save(self, folder: str | Path) -> None:
-        """Write every plan and the report into `folder`."""
+        """Write every plan and the report into `folder`, in place of those of an earlier `save`.
+        Plans of two models are never mixed: `load` refuses what a `save` that was cut off left.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        digests = []
         for i, plan in enumerate(self.plans.values()):
-            plan.save(folder / f"{i}.plan")
-        index = Index(tuple(self.plans), self.report)
-        (folder / INDEX).write_bytes(msgspec.json.format(msgspec.json.encode(index), indent=1))
+            data = encode(plan)
+            write(folder / f"{i}.plan", data)
+            digests.append(hashlib.sha256(data).hexdigest())
+        index = Index(tuple(self.plans), tuple(digests), self.report)
+        write(folder / INDEX, msgspec.json.format(msgspec.json.encode(index), indent=1))
+        i = len(digests)
+        while (folder / f"{i}.plan").is_file():  # of an earlier save
+            (folder / f"{i}.plan").unlink()
+            i += 1
 
     @staticmethod
     def load(folder: str | Path) -> "PrunedModel":
         """Read what `save` wrote. Nothing in the folder is ever executed.
 
         Raises:
-            ValueError: when the index or a plan is missing, truncated or altered.
+            ValueError: when the index or a plan is missing, truncated, altered or exchanged.
         """
         folder = Path(folder)
         try:
             index = msgspec.json.decode((folder / INDEX).read_bytes(), type=Index)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{folder / INDEX} is no index of plans: {error}") from error
+        if not len(index.paths) == len(set(index.paths)) == len(index.digests):
+            raise ValueError(f"{folder / INDEX} is no index of plans: a digest for every path")
         plans = {}
-        for i, path in enumerate(index.paths):
+        for i, (path, digest) in enumerate(zip(index.paths, index.digests, strict=True)):
             file = folder / f"{i}.plan"
             if not file.is_file():
                 raise ValueError(f"{file}, the plan of {path!r}, is missing")
-            plans[path] = PrunedWeight.load(file)
+            data = file.read_bytes()
+            if hashlib.sha256(data).hexdigest() != digest:
+                raise ValueError(f"{file} is not the plan of {path!r} that was saved")
+            plans[path] = decode(data)
         return PrunedModel(plans, index.report)
 
 
@@ -180,6 +222,8 @@ def _ineligible(name: str, leaf: Any, smallest: int) -> str | None:
     if np.dtype(leaf.dtype) not in FLOATS:
         return f"dtype {leaf.dtype}"
     size = int(np.prod(leaf.shape))
+    if size == 0:
+        return "no weights"
     if size < smallest:
         return f"{size} weights, fewer than {smallest}"
     return None

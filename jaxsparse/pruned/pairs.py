@@ -15,7 +15,6 @@ import numpy as np
 OUTPUTS, INPUTS = 16, 128  # of a tile
 PIECE = 8  # values of 16 bytes
 TILES = (1, 2, 4)  # of an item
-SHARED_BYTES = 227 * 1024
 _WARPS, _STAGES, _TAIL = 8, 2, 128
 
 

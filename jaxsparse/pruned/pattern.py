@@ -38,8 +38,8 @@ class Pattern:
         groups: int = 1,
     ):
         self.n_in, self.n_out, self.window, self.groups = n_in, n_out, window, groups
-        self.indptr = np.ascontiguousarray(indptr, np.int32)
-        self.indices = np.ascontiguousarray(indices, np.int32)
+        self.indptr = _int32("indptr", indptr)
+        self.indices = _int32("indices", indices)
         _check(self)
         self.indptr.flags.writeable = self.indices.flags.writeable = False
         facts = np.asarray([n_in, n_out, *(window or (0, 0)), groups], np.int64)
@@ -79,7 +79,7 @@ class Pattern:
     @property
     def channels(self) -> int:
         """Input channels: columns without the taps."""
-        return self.n_in // self.taps if self.taps else 0
+        return self.n_in // self.taps
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
@@ -94,8 +94,8 @@ class Pattern:
     def taps_of(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(channel, ky, kx) of each entry of a convolution."""
         kh, kw = self.window or (1, 1)
-        channel, tap = np.divmod(self.indices, max(kh * kw, 1))
-        ky, kx = np.divmod(tap, max(kw, 1))
+        channel, tap = np.divmod(self.indices, kh * kw)
+        ky, kx = np.divmod(tap, kw)
         return channel, ky, kx
 
     @functools.cached_property
@@ -117,13 +117,25 @@ class Pattern:
         return back, order.astype(np.int32)
 
 
+def _int32(name: str, given: Any) -> np.ndarray:
+    """A copy of `given`: nobody else can write to it."""
+    array = np.asarray(given)
+    if array.size and array.dtype.kind not in "iu":
+        raise ValueError(f"pattern: {name} is {array.dtype}; it takes integers")
+    if array.size and (int(array.min()) < 0 or int(array.max()) > MAX_ENTRIES):
+        raise ValueError(f"pattern: {name} holds a number out of range")
+    return np.array(array, np.int32, order="C")
+
+
 def _check(p: Pattern) -> None:
     """Everything that an executor relies on."""
     window: Any = p.window or (1, 1)
     for name, value in (("n_in", p.n_in), ("n_out", p.n_out), ("groups", p.groups - 1)):
         if not 0 <= value < 2**31:
             raise ValueError(f"pattern: {name} is {value}, out of range")
-    if len(window) != 2 or min(window) < 0 or (p.taps and p.n_in % p.taps):
+    if len(window) != 2 or min(window) < 1:
+        raise ValueError(f"pattern: a window {p.window}; it needs two sides of 1 or more")
+    if p.n_in % p.taps:
         raise ValueError(f"pattern: {p.n_in} columns are no multiple of a window {p.window}")
     if p.indptr.shape != (p.n_out + 1,) or p.indices.ndim != 1:
         raise ValueError(f"pattern: indptr has shape {p.indptr.shape}; it needs ({p.n_out + 1},)")

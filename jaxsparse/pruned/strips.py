@@ -2,7 +2,8 @@
 
 A tile is `rows` output rows of `pitch` pixels. Strip kx of a channel holds, for each output column,
 what tap kx reads, over all input rows of the tile, so the window of a tap is contiguous, and its
-start is all that an entry needs to know.
+start is all that an entry needs to know. Rows of the result may be cut into bands that lie side by
+side (row i of every band is one long row), so that narrow images fill whole vectors.
 """
 
 import dataclasses
@@ -22,13 +23,17 @@ from jaxsparse.pruned.pattern import Pattern
 
 LANES = 16
 MAX_VECTORS = 14
+BANDS = (1, 2, 4, 8, 16)
 MAX_PANEL = 1 << 16  # floats that a 16-bit window start reaches
 _CACHE = 1 << 14  # floats of a panel that the first-level cache keeps beside the rest
-# Nanoseconds, measured with AVX-512 at 3.7 GHz: a vector of a window, one that crosses cache lines,
-# one of a shared strip, an entry, a visit of a row, a vector packed and stored. Microseconds of a
-# call, and until a sleeping worker takes part.
-_LOAD, _CROSSING_LOAD, _SHIFTED_LOAD, _ENTRY, _VISIT = 0.3, 0.4, 0.5, 0.4, 8.0
-_PACK, _STORE, _CALL, _LATE = 2.0, 4.0, 3.0, 20.0
+# Nanoseconds, with AVX-512 at 3.7 GHz; of the multiply fitted to 21 tiles of 9 layers (within 7 %):
+# a vector of a window, one that crosses cache lines, one of a shared strip, what 100 KB of panel
+# past the first-level cache (_KEPT KB) add to them; an entry, the least that one takes; a visit of
+# a row, a vector of its sums. A vector packed (1.4 to 2.3) and stored (2.5 to 4.6). Microseconds of
+# a call, and until a sleeping worker takes part.
+_LOAD, _CROSSING_LOAD, _SHIFTED_LOAD, _SPILL, _KEPT = 0.2, 0.36, 0.36, 0.13, 40.0
+_ENTRY, _LEAST_ENTRY, _VISIT, _SUM, _PACK, _STORE = 0.4, 1.1, 3.1, 0.77, 2.2, 3.5
+_CALL, _LATE = 3.0, 12.0
 _ALIGN = 64
 #: What the workspace may take, as a share of the activations (input and result, float32).
 MOST_MEMORY = 1.3
@@ -37,18 +42,24 @@ MOST_MEMORY = 1.3
 @dataclasses.dataclass(frozen=True)
 class Tile:
     """`vectors` of 16 pixels cover `rows` output rows, `pitch` floats apart. `shared`: taps that a
-    shift maps onto one another read one strip.
+    shift maps onto one another read one strip. `bands` of the result lie side by side.
     """
 
     vectors: int
     pitch: int
     rows: int
     shared: int
+    bands: int = 1
 
     @property
     def packed(self) -> int:
         """The attribute `tile`."""
-        return self.vectors | self.pitch << 8 | self.rows << 32 | self.shared << 48
+        low = self.vectors | self.pitch << 8 | self.rows << 32
+        return low | self.shared << 48 | self.bands << 49
+
+    def spread(self, out_hw: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of the bands side by side."""
+        return -(-out_hw[0] // self.bands), out_hw[1] * self.bands
 
 
 def phases(taps: int, stride: int, dilation: int) -> dict[int, int]:
@@ -123,7 +134,9 @@ def block_starts(pattern: Pattern, block: int) -> np.ndarray:
 
 
 def candidates(out_hw: tuple[int, int], kernel_w: int, geo: Geometry) -> Iterator[Tile]:
-    """Tiles that fit: whole rows at several pitches, and runs of one row."""
+    """Tiles that fit: whole rows at several pitches, runs of one row, and runs of the rows of
+    bands.
+    """
     height, width = out_hw
     reach = reach_of(Tile(1, 1, 1, 1), kernel_w, geo)
     for shared in (1, 0) if kernel_w > 1 else (0,):
@@ -134,31 +147,41 @@ def candidates(out_hw: tuple[int, int], kernel_w: int, geo: Geometry) -> Iterato
             vectors = -(-((rows - 1) * pitch + width) // LANES)
             if vectors <= MAX_VECTORS:
                 yield Tile(vectors, pitch, rows, shared)
-        for columns in range(1, min(MAX_VECTORS, -(-width // LANES)) + 1):
-            pitch = columns * LANES + extra
-            for rows in range(1, min(height, MAX_VECTORS) + 1):
-                vectors = -(-((rows - 1) * pitch + columns * LANES) // LANES)
-                if vectors <= MAX_VECTORS:
-                    yield Tile(vectors, pitch, rows, shared)
+        yield from _runs(height, width, shared, extra, 1)
+    for bands in BANDS:
+        if 1 < bands <= height:
+            yield from _runs(-(-height // bands), width * bands, 0, 0, bands)
+
+
+def _runs(height: int, width: int, shared: int, extra: int, bands: int) -> Iterator[Tile]:
+    """Tiles of whole vectors of some rows."""
+    for columns in range(1, min(MAX_VECTORS, -(-width // LANES)) + 1):
+        pitch = columns * LANES + extra
+        for rows in range(1, min(height, MAX_VECTORS) + 1):
+            vectors = -(-((rows - 1) * pitch + columns * LANES) // LANES)
+            if vectors <= MAX_VECTORS:
+                yield Tile(vectors, pitch, rows, shared, bands)
 
 
 def item_cost(tile: Tile, parts: int, problem: Problem) -> tuple[int, float]:
     """(items, estimated nanoseconds of one): entries, visits of rows, changes of layout."""
     window, geo = _geometry(problem)
-    height, width = problem.out_hw
+    height, width = tile.spread(problem.out_hw)
     images = 1 if problem.geometry is None else problem.x_shape[0]
     pattern = problem.pattern
     columns = tile.pitch - reach_of(tile, window[1], geo)
     tiles = images * -(-height // tile.rows) * -(-width // columns)
     floats = channel_floats(tile, window, geo)
-    blocks = -(-pattern.channels // choose_block(floats, pattern.channels))
+    block = choose_block(floats, pattern.channels)
+    blocks = -(-pattern.channels // block)
     load = _LOAD
     if tile.shared:
         load = _SHIFTED_LOAD
-    elif tile.pitch % LANES and (window != (1, 1) or tile.rows > 1):
+    elif tile.pitch % LANES and window != (1, 1):
         load = _CROSSING_LOAD
-    entries = pattern.entries * (tile.vectors * load + _ENTRY)
-    visits = pattern.n_out * blocks * (_VISIT + 2 * _LOAD * tile.vectors)
+    load += _SPILL * max(4e-3 * block * floats - _KEPT, 0.0) / 100
+    entries = pattern.entries * max(tile.vectors * load + _ENTRY, _LEAST_ENTRY)
+    visits = pattern.n_out * blocks * (_VISIT + _SUM * tile.vectors)
     divided = entries + visits + pattern.n_out * tile.vectors * _STORE
     return tiles * parts, divided / parts + pattern.channels * floats / LANES * _PACK
 
@@ -196,7 +219,8 @@ def choose_block(floats: int, channels: int) -> int:
 
 def workers() -> int:
     """Workers that the scratch has room for; the handler takes as many as its pool has."""
-    return min(os.cpu_count() or 1, 64)
+    own = getattr(os, "sched_getaffinity", None)  # where the process may not run everywhere
+    return min(len(own(0)) if own else os.cpu_count() or 1, 64)
 
 
 def choose_parts(tile: Tile, problem: Problem) -> int:
@@ -239,11 +263,12 @@ class Tunables(NamedTuple):
     shared: int
     block: int
     parts: int
+    bands: int = 1
 
     @property
     def tile(self) -> Tile:
-        """The first four."""
-        return Tile(*self[:4])
+        """All but block and parts."""
+        return Tile(*self[:4], self.bands)
 
 
 def _geometry(problem: Problem) -> tuple[tuple[int, int], Geometry]:
@@ -298,24 +323,25 @@ def _completed(problem: Problem, tile: Tile, scale: float) -> Tunables:
     )
     block = max(min(block, MAX_PANEL // max(floats, 1)), 1)
     parts = choose_parts(tile, problem)
-    return Tunables(tile.vectors, tile.pitch, tile.rows, tile.shared, block, parts)
+    return Tunables(tile.vectors, tile.pitch, tile.rows, tile.shared, block, parts, tile.bands)
 
 
 def _checked(problem: Problem, given: tuple[int, ...]) -> Tunables:
     """Tunables that may come from a file."""
-    least = (1, 1, 1, 0, 1, 1)
-    if len(given) != len(least) or any(
-        not isinstance(v, int) or v < low for v, low in zip(given, least, strict=True)
+    least = (1, 1, 1, 0, 1, 1, 1)
+    if not 0 <= len(least) - len(given) <= 1 or any(
+        not isinstance(v, int) or v < low for v, low in zip(given, least, strict=False)
     ):
         raise ValueError(f"strips: {given!r} are no tunables")
     chosen = Tunables(*given)
     window, geo = _geometry(problem)
     columns = chosen.pitch - reach_of(chosen.tile, window[1], geo)
-    width = min(problem.out_hw[1], columns)
+    width = min(chosen.tile.spread(problem.out_hw)[1], columns)
     covered = columns > 0 and (chosen.rows - 1) * chosen.pitch + width <= chosen.vectors * LANES
     floats = channel_floats(chosen.tile, window, geo)
     bounded = chosen.pitch < 1 << 24 and chosen.rows < 1 << 16 and chosen.parts < 1 << 16
-    bounded = bounded and chosen.shared < 2
+    bounded = bounded and chosen.shared < 2 and chosen.bands in BANDS
+    bounded = bounded and not (chosen.shared and chosen.bands > 1)
     if not covered or chosen.vectors > MAX_VECTORS or chosen.block * floats > MAX_PANEL:
         raise ValueError(f"strips: {chosen} does not fit {problem.pattern} on {problem.x_shape}")
     if not bounded:

@@ -4,7 +4,9 @@ plan.
 
 import dataclasses
 import hashlib
+import itertools
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,21 @@ from jaxsparse.ops.pruned_matmul import pruned_matmul
 from jaxsparse.ops.pruned_matmul_run import pointwise
 from jaxsparse.pruned.executor import Problem
 from jaxsparse.pruned.executors import executor, ranked
+from jaxsparse.pruned.files import write
 from jaxsparse.pruned.weight import PrunedWeight, Tuned
 from jaxsparse.select.select import device_kind, home_platform
+from jaxsparse.select.table import DENSE
 from jaxsparse.tune.cache import default_folder
 from jaxsparse.version import __version__
 
 MOST = 100  # candidates
+
+
+class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of the cache: the best, and how long was looked for it (None: at every candidate)."""
+
+    best: Tuned
+    seconds: float | None
 
 
 def tune(
@@ -40,8 +51,11 @@ def tune(
 ) -> PrunedWeight:
     """Measure every executor and its tunables on calls like `x`; keep what was fastest.
 
-    Dense is among them, so a tuned plan does not lose to it. Results are kept on disk by device,
-    version, pattern and call, so a second run measures nothing.
+    What runs by default and dense are measured first, whatever the time, so a tuned plan does not
+    lose to them; then the first choices of the other executors, then their further tunables. A
+    candidate that cannot be packed or compiled is left out with a warning. Results are kept on disk
+    by device, version, pattern and call, so a second run measures nothing, unless the first ran out
+    of time and this one has more.
 
     Args:
         pruned: from `js.inspect`.
@@ -55,22 +69,23 @@ def tune(
         The weight with a plan that holds one more measured choice.
 
     Raises:
-        TypeError, ValueError: as the op's.
+        TypeError, ValueError: as the op's; what the last candidate raised when none can run.
     """
     op = pruned_matmul if pruned.kind == "matmul" else pruned_conv
     weight = pruned.astype(x.dtype)
     problem = _problem(weight, x, options)
     file = (folder or default_folder()) / f"{_key(problem, options)}.plan.json"
-    best = _kept(file)
-    if best is None:
-        best = _measure(op, weight, x, problem, options, seconds, progress)
+    found = _kept(file, problem, seconds)
+    if found is None:
+        found = _measure(op, weight, x, problem, options, seconds, progress)
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(msgspec.json.encode(best))
-    plan = pruned.plan
+        write(file, msgspec.json.encode(found))
+    plan, best = pruned.plan, found.best
     others = tuple(t for t in plan.tuned if dataclasses.replace(t, **_WHAT) != _call_of(best))
     return dataclasses.replace(pruned, plan=dataclasses.replace(plan, tuned=(*others, best)))
 
 
+_PAST: Any = object()  # the last tunables of an executor
 _WHAT: dict[str, Any] = {"executor": "", "candidate": None, "microseconds": 0.0}
 
 
@@ -92,26 +107,39 @@ def _key(problem: Problem, options: Any) -> str:
     return hashlib.sha256(repr((facts, call, sorted(options.items()))).encode()).hexdigest()[:32]
 
 
-def _kept(file: Path) -> Tuned | None:
+def _kept(file: Path, problem: Problem, seconds: float) -> Measured | None:
+    """What the file holds for this call and so much time; None where it is to be measured."""
     if not file.is_file():
         return None
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Tuned)
-    except msgspec.DecodeError:
-        return None  # measured again
+        found = msgspec.json.decode(file.read_bytes(), type=Measured)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    of_call = dataclasses.replace(found.best, microseconds=0.0) in _candidates(problem)
+    enough = found.seconds is None or found.seconds >= seconds
+    return found if of_call and enough else None
+
+
+def _tuned(problem: Problem, name: str, candidate: Any) -> Tuned:
+    call = (problem.platform, problem.x_shape, problem.dtype, problem.geometry)
+    return Tuned(*call, problem.channels_first, name, candidate, 0.0, problem.precision)
 
 
 def _candidates(problem: Problem) -> list[Tuned]:
-    def each() -> Iterator[tuple[str, Any]]:
-        for name in ranked(problem):
-            for candidate in executor(problem.platform, name).candidates(problem):
-                yield name, candidate
+    """What runs by default, dense, then the executors in turn: the first tunables of each, the
+    second of each, and so on.
+    """
+    names = ranked(problem)
+    names = sorted(names, key=lambda name: (name != names[0], name != DENSE))
+    columns = [executor(problem.platform, name).candidates(problem) for name in names]
 
-    call = (problem.platform, problem.x_shape, problem.dtype, problem.geometry)
-    return [
-        Tuned(*call, problem.channels_first, name, candidate, 0.0, problem.precision)
-        for name, candidate in each()
-    ][:MOST]
+    def each() -> Iterator[Tuned]:
+        for row in itertools.zip_longest(*columns, fillvalue=_PAST):
+            for name, candidate in zip(names, row, strict=True):
+                if candidate is not _PAST:
+                    yield _tuned(problem, name, candidate)
+
+    return list(itertools.islice(each(), MOST))
 
 
 def _measure(
@@ -122,33 +150,47 @@ def _measure(
     options: Any,
     seconds: float,
     progress: bool,
-) -> Tuned:
+) -> Measured:
     """Each candidate in turn, several rounds, so that a slow moment hits all alike."""
     noise = np.random.default_rng(0).standard_normal(x.shape, np.float32)
     value = jax.numpy.asarray(noise).astype(x.dtype)
     found = _candidates(problem)
-    took: list[list[float]] = [[] for _ in found]
+    first = len({found[0].executor, DENSE} & {tuned.executor for tuned in found})
     stop = time.perf_counter() + seconds
-    calls = []
+    calls: list[tuple[Tuned, Callable[[Any], Any], list[float]]] = []
+    failed: Exception | None = None
+    looked_at = 0
     with Progress(transient=True, disable=not progress) as bar:
         task = bar.add_task("tuning", total=2 * len(found))
-        for tuned in found:
+        for looked_at, tuned in enumerate(found, 1):
             plan = dataclasses.replace(weight.plan, tuned=(tuned,))
             frozen = dataclasses.replace(weight, plan=plan)
             run = jax.jit(lambda x, w=frozen: op(x, w, **options))
-            jax.block_until_ready(run(value))
-            calls.append(run)
+            try:
+                jax.block_until_ready(run(value))
+            except (ValueError, RuntimeError) as error:  # of packing, of XLA, of the device
+                failed = error
+                warnings.warn(
+                    f"js.pruned.tune leaves out {tuned.executor} {tuned.candidate}: {error}",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+            else:
+                calls.append((tuned, run, []))
             bar.advance(task)
-            if time.perf_counter() > stop:
+            if time.perf_counter() > stop and looked_at >= first:
                 break
-        for _ in range(12):
-            if time.perf_counter() > stop and all(took[: len(calls)]):
+        if failed is not None and not calls:
+            raise failed
+        for turn in range(12):
+            if time.perf_counter() > stop and turn > 0:
                 break
-            for i, run in enumerate(calls):
+            for _, run, took in calls:
                 start = time.perf_counter()
                 jax.block_until_ready(run(value))
-                took[i].append(time.perf_counter() - start)
+                took.append(time.perf_counter() - start)
             bar.advance(task, len(found) / 12)
-    medians = [float(np.median(t)) for t in took[: len(calls)]]
+    medians = [float(np.median(took)) for _, _, took in calls]
     best = int(np.argmin(medians))
-    return dataclasses.replace(found[best], microseconds=round(1e6 * medians[best], 2))
+    tuned = dataclasses.replace(calls[best][0], microseconds=round(1e6 * medians[best], 2))
+    return Measured(tuned, None if looked_at == len(found) else seconds)

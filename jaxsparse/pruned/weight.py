@@ -58,6 +58,8 @@ class PrunedWeight:
 
     Closed over by a jitted function it is a constant; passed to one it is an operand, whose values
     may change from call to call while the pattern stays: `jax.grad` and optimizers see one array.
+    `with_values` and `from_dense` give the same plan other values, `to_dense` is the weight with
+    its zeros, `astype` another dtype, `save` and `load` a file.
 
     Attributes:
         values: [kept], float32, bfloat16 or float16; row by row of the pattern (a row is an
@@ -94,7 +96,8 @@ class PrunedWeight:
         return 1.0 - self.pattern.density
 
     def with_values(self, values: Any) -> "PrunedWeight":
-        """The same plan with other values [kept], float32, bfloat16 or float16.
+        """The same plan with other values [kept], float32, bfloat16 or float16. A numpy array is
+        copied: writing to it later changes nothing.
 
         Raises:
             TypeError: for another dtype.
@@ -108,7 +111,7 @@ class PrunedWeight:
                 f"values has shape {tuple(values.shape)}; "
                 f"the pattern keeps {self.pattern.entries} weights"
             )
-        return dataclasses.replace(self, values=values)
+        return dataclasses.replace(self, values=_unchanging(values))
 
     def astype(self, dtype: Any) -> "PrunedWeight":
         """The same plan with values of another dtype; a constant stays one inside of a trace."""
@@ -117,7 +120,7 @@ class PrunedWeight:
         values = self.values
         if not is_traced(values):
             values = np.asarray(values)
-        return dataclasses.replace(self, values=values.astype(dtype))
+        return dataclasses.replace(self, values=_unchanging(values.astype(dtype)))
 
     def from_dense(self, weight: Any) -> "PrunedWeight":
         """The same plan with the values that a dense weight of the same shape has at the kept
@@ -137,7 +140,7 @@ class PrunedWeight:
         where = dense_index(plan.pattern, shape)
         if is_traced(weight):
             return PrunedWeight(jnp.take(jnp.ravel(weight), where), plan)
-        return PrunedWeight(np.asarray(weight).reshape(-1)[where], plan)  # pyright: ignore
+        return PrunedWeight(_unchanging(np.asarray(weight).reshape(-1)[where]), plan)
 
     def to_dense(self) -> jax.Array:
         """The weight with zeros where it is pruned: [k, n], or [kh, kw, C/groups, O]."""
@@ -167,6 +170,14 @@ class PrunedWeight:
             f"PrunedWeight({self.kind}, {list(self.shape)}, {getattr(self.values, 'dtype', '?')}, "
             f"{self.pattern.entries} kept, {100 * self.sparsity:.1f} % pruned)"
         )
+
+
+def _unchanging(values: Any) -> Any:
+    """`values`, where it is a numpy array one that nobody can write to."""
+    if isinstance(values, np.ndarray) and (values.flags.writeable or not values.flags.owndata):
+        values = values.copy()
+        values.flags.writeable = False
+    return values
 
 
 def dense_index(pattern: Pattern, shape: tuple[int, ...]) -> np.ndarray:

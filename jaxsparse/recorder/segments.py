@@ -6,8 +6,11 @@ is at the bound with probability p) and nothing when its code is set; every segm
 
 from collections.abc import Sequence
 
+import numpy as np
+
 #: Outputs of one block of the GPU's kernels.
 SLAB = 1024
+DATAFLOWS = ("row", "slab", "column", "converged", "persistent")
 
 
 def expected_accesses(n: int, segment: int, p_in: float, p_out: float, dataflow: str) -> float:
@@ -21,8 +24,10 @@ def expected_accesses(n: int, segment: int, p_in: float, p_out: float, dataflow:
             "converged" one segment of each of their images.
 
     Raises:
-        ValueError: for a probability outside [0, 1] or a segment below 1.
+        ValueError: for a probability outside [0, 1], a segment below 1, or an unknown dataflow.
     """
+    if dataflow not in DATAFLOWS:
+        raise ValueError(f"dataflow={dataflow!r} is none of {', '.join(map(repr, DATAFLOWS))}")
     if segment < 1 or not (0 <= p_in <= 1 and 0 <= p_out <= 1):
         raise ValueError(
             f"segment={segment}, p_in={p_in}, p_out={p_out}: "
@@ -57,7 +62,7 @@ def choose_segment(
         The segment's length; n itself where n is below `shortest`.
     """
     layers = (
-        [(saturation, saturation)] if isinstance(saturation, (int, float)) else list(saturation)
+        [(float(saturation),) * 2] if np.ndim(saturation) == 0 else list(saturation)  # pyright: ignore
     )
     if n <= shortest:
         return max(n, 1)

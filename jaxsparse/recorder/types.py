@@ -8,9 +8,11 @@ Here the flag has three states, and rows whose every segment is decided can be p
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, UInt8
 
 MIXED, ZERO, UPPER = 0, 1, 2
@@ -21,15 +23,15 @@ MIXED, ZERO, UPPER = 0, 1, 2
     data_fields=("codes",),
     meta_fields=("segment", "upper", "stored"),
 )
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Recorder:
     """What is known of each segment of values [batch, n] (a convolution's: [B, H, W, C]).
 
     Attributes:
-        codes: uint8[batch, ceil(n / segment)], or [batch, 0] where nothing is known: `MIXED` (0):
-            the stored values count; `ZERO` (1): the segment is all zero; `UPPER` (2): it is all
-            `upper`. Under a set code the stored values are undefined and never read, unless
-            `stored`.
+        codes: uint8[batch, ceil(n / segment)], or [batch, 0] where nothing is known: `MIXED` (0),
+            or any number but these: the stored values count; `ZERO` (1): the segment is all zero;
+            `UPPER` (2): it is all `upper`. Under a set code the stored values are undefined and
+            never read, unless `stored`.
         segment: elements of a segment; the last one of a row may be shorter.
         upper: the bound that `UPPER` stands for.
         stored: whether the values under a set code are in memory all the same, and may be read: a
@@ -43,6 +45,8 @@ class Recorder:
 
     def spread(self, n: int) -> UInt8[Array, "... n"]:
         """The code of each element, uint8[..., n]."""
+        if self.codes.shape[-1] == 0:
+            return jnp.full((*self.codes.shape[:-1], n), MIXED, jnp.uint8)
         return jnp.repeat(self.codes, self.segment, axis=-1)[..., :n]
 
     def fill(self, values: Float[Array, "... n"]) -> Float[Array, "... n"]:
@@ -54,9 +58,39 @@ class Recorder:
         values = jnp.where(codes == UPPER, bound, values)
         return jnp.where(codes == ZERO, jnp.zeros((), values.dtype), values)
 
+    def __repr__(self) -> str:
+        if not hasattr(self.codes, "shape"):  # a pytree of something else than arrays
+            return f"Recorder({self.codes!r}, segment={self.segment})"
+        codes = f"{self.codes.dtype}{list(self.codes.shape)}"
+        kept = ", stored" if self.stored else ""
+        return f"Recorder({codes}, a code for {self.segment} values, upper={self.upper:g}{kept})"
+
     def share(self, code: int) -> Float[Array, ""]:
-        """The share of segments that hold `code`, float32[]."""
+        """The share of segments that hold `code`, float32[]; without codes all are mixed."""
+        if self.codes.size == 0:
+            return jnp.asarray(code == MIXED, jnp.float32)
         return jnp.mean((self.codes == code).astype(jnp.float32))
+
+
+def check_recorder(name: str, recorder: Any, shape: tuple[int, ...]) -> None:
+    """Whether `recorder` is one of values `name` of a shape [..., n].
+
+    Raises:
+        TypeError, ValueError: naming what came and what is needed.
+    """
+    if not isinstance(recorder, Recorder):
+        raise TypeError(f"recorder must be a js.recorder.Recorder, not {type(recorder).__name__}")
+    codes, segment, upper = recorder.codes, recorder.segment, recorder.upper
+    if not isinstance(segment, (int, np.integer)) or segment < 1:
+        raise ValueError(f"recorder has segment={segment!r}; it takes a positive int")
+    if not np.isfinite(upper) or upper < 0:
+        raise ValueError(f"recorder has upper={upper!r}; it takes a finite number >= 0")
+    if getattr(codes, "dtype", None) != np.uint8:
+        kind = getattr(codes, "dtype", type(codes).__name__)
+        raise TypeError(f"recorder has codes of {kind}; they are uint8")
+    need = (*shape[:-1], segment_count(shape[-1], segment))
+    if codes.shape != need and codes.shape != (*shape[:-1], 0):
+        raise ValueError(f"recorder has codes {codes.shape}; {name} {shape} needs {need}")
 
 
 def segment_count(n: int, segment: int) -> int:

@@ -42,13 +42,14 @@ def _layer(net: Any, rows: int, width: int) -> Any:
     units = max(d // rows for _, d, _, _ in shapes)
     entries = max(e for _, _, e, _ in shapes)
     starts = jnp.pad(jnp.asarray(net.starts), (0, units + 1))
-    indices = jnp.pad(jnp.asarray(net.indices), (0, entries)).astype(jnp.int32)
-    weights = jnp.pad(jnp.asarray(net.weights), (0, entries * rows))
+    indices = jnp.pad(jnp.asarray(net.indices).reshape(-1, 4), ((0, entries // 4), (0, 0)))
+    # In fours, as the table counts them: an int32 then reaches eight billion weights.
+    weights = jnp.pad(jnp.asarray(net.weights).reshape(-1, 4), ((0, entries * rows // 4), (0, 0)))
     biases = jnp.pad(jnp.asarray(net.bias), (0, units * rows))
 
     def run(state: jax.Array, row: jax.Array, upper: jax.Array) -> jax.Array:
         def part(array: jax.Array, first: jax.Array, size: int) -> jax.Array:
-            return jax.lax.dynamic_slice(array, (first,), (size,))
+            return jax.lax.dynamic_slice_in_dim(array, first, size)
 
         used = row[4] // rows
         begins = part(starts, row[0], units + 1)
@@ -56,8 +57,8 @@ def _layer(net: Any, rows: int, width: int) -> Any:
         at = jnp.arange(entries)
         owner = jnp.searchsorted(ends, at, side="right") - 1
         exists = owner < used
-        taken = part(indices, 4 * row[1], entries)
-        factors = part(weights, 4 * row[6], entries * rows).reshape(entries, rows)
+        taken = part(indices, row[1], entries // 4).reshape(-1).astype(jnp.int32)
+        factors = part(weights, row[6], entries * rows // 4).reshape(entries, rows)
         factors = jnp.where(exists[:, None], factors, 0.0)
         bias = part(biases, row[2], units * rows)
 

@@ -22,6 +22,19 @@ def owned_rows(group_sizes: jax.Array, rows: int) -> jax.Array:
     return jnp.arange(rows) < clip_sizes(group_sizes, rows).sum()
 
 
+def counted_rows(
+    group_sizes: jax.Array, rows: int, *indices: tuple[jax.Array | None, int]
+) -> jax.Array:
+    """bool[rows]: whether a group owns the sorted row, and each of its indices, given with the
+    number of rows that it picks from, is in range.
+    """
+    counted = owned_rows(group_sizes, rows)
+    for index, height in indices:
+        if index is not None:
+            counted = counted & (index >= 0) & (index < height)
+    return counted
+
+
 def rows_of(values: jax.Array, indices: jax.Array | None, keep: jax.Array) -> jax.Array:
     """`values[indices]`; a row that is not kept, or whose index is out of range, is zero."""
     if indices is not None and values.shape[0] == 0:
@@ -45,20 +58,23 @@ def grouped_matmul(
     precision: lax.Precision,
     out_dtype: jnp.dtype,
 ) -> jax.Array:
-    """lhs[m, k], rhs[g, k, n] -> out_dtype[num_rows, n]; sums, weights and combine in float32."""
+    """lhs[m, k], rhs[g, k, n] -> out_dtype[num_rows, n]; sums, weights and combine in float32.
+
+    A NaN or infinity in the weights of a group that has rows may reach all rows: `lax.ragged_dot`
+    is a dense product on some platforms.
+    """
     sorted_rows = lhs.shape[0] if gather is None else gather.shape[0]
     sizes = clip_sizes(group_sizes, sorted_rows)
-    owned = owned_rows(group_sizes, sorted_rows)
-    x = rows_of(lhs, gather, owned)
+    counted = counted_rows(group_sizes, sorted_rows, (gather, lhs.shape[0]), (scatter, num_rows))
+    x = rows_of(lhs, gather, counted)
     rhs = jnp.where((sizes > 0)[:, None, None], rhs, jnp.zeros_like(rhs))
     y = jnp.zeros((sorted_rows, rhs.shape[2]), jnp.float32)
     if 0 not in (*x.shape, *rhs.shape):
         y = lax.ragged_dot(x, rhs, sizes, precision, jnp.float32)
     if row_weights is not None:
         y = y * row_weights[:, None]
-    ones = jnp.ones((lhs.shape[0], 1), y.dtype)
-    y = jnp.where(rows_of(ones, gather, owned) > 0, y, jnp.zeros_like(y))
+    y = jnp.where(counted[:, None], y, jnp.zeros_like(y))
     if scatter is not None:
-        target = jnp.where((scatter < 0) | ~owned, num_rows, scatter)
+        target = jnp.where(counted, scatter, num_rows)
         y = jnp.zeros((num_rows, y.shape[1]), y.dtype).at[target].add(y, mode="drop")
     return y.astype(out_dtype)

@@ -53,7 +53,7 @@ def masked_conv(
             precision=precision,
             preferred_element_type=sum_dtype,
         ).astype(jnp.float32)
-    y = y if bias is None else y + bias
+    y = y if bias is None else y + jnp.expand_dims(bias, (0, 1, 2))
     if residual is not None:  # what lies under an unset pixel may be NaN, to derivatives, too
         y = y + jnp.where(mask[..., None], residual, jnp.zeros_like(residual)).astype(jnp.float32)
     y = ACTIVATIONS[activation](y).astype(out_dtype)

@@ -35,5 +35,5 @@ def pruned_matmul(
     """activation(x[m, k] @ w[k, n] + bias), summed in float32, rounded once."""
     weight = jnp.asarray(dense_weight(pattern, values, (pattern.n_in, pattern.n_out)))
     y = jnp.dot(x, weight, precision=precision, preferred_element_type=jnp.float32)
-    y = y if bias is None else y + bias
+    y = y if bias is None else y + jnp.expand_dims(bias, tuple(range(y.ndim - 1)))
     return ACTIVATIONS[activation](y).astype(out_dtype)

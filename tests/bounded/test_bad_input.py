@@ -146,3 +146,85 @@ def test_broken_lines_of_categories(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         js.bounded.read_categories(path, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1_0\t1\t0.5\n", "line 1: .*holds no numbers"),
+        ("1\t1\t1e300\n", "line 1: field 3 is 1e[+]300; it takes a finite number"),
+        ("1\t1\t0.5\n2\t1\t1\n1\t1\t0.5\n", "line 3: the same as line 1 over again"),
+        ("1\t1\t0.5\n1\t\xff\t1\n", "line 2: .*holds no numbers"),
+    ],
+)
+def test_lines_that_python_would_take(tmp_path, text, message):
+    path = tmp_path / "layer.tsv"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=message):
+        js.bounded.read_layer(path, 10)
+
+
+@pytest.mark.parametrize("dataflow", [*DATAFLOWS, None])
+def test_other_codes_are_mixed(implementation, dataflow):
+    layer = js.bounded.inspect(np.eye(40), 0.0, 1.0)
+    x = jnp.full((6, 40), 0.5)
+    recorder = js.recorder.Recorder(jnp.full((6, 4), 3, jnp.uint8), 10, 1.0)
+    acts = js.bounded_matmul(
+        js.bounded.Activations(x, recorder), layer, dataflow=dataflow, implementation=implementation
+    )
+    np.testing.assert_array_equal(acts.materialize(), x)
+    assert not np.asarray(acts.recorder.codes).any()
+
+
+def test_a_recorder_that_does_not_fit_is_named():
+    layer = js.bounded.inspect(np.eye(8), 0.0, 1.0)
+    good = jnp.zeros((2, 4), jnp.uint8)
+    for codes, segment, upper, kind, text in (
+        (good[:, :3], 2, 1.0, ValueError, "recorder has codes"),
+        (good[:1], 2, 1.0, ValueError, "recorder has codes"),
+        (good.astype(jnp.int32), 2, 1.0, TypeError, "codes of int32"),
+        (good, 0, 1.0, ValueError, "segment=0"),
+        (good, 2, -6.0, ValueError, "upper=-6.0"),
+    ):
+        recorder = js.recorder.Recorder(codes, segment, upper)
+        with pytest.raises(kind, match=text):
+            js.bounded_matmul(js.bounded.Activations(jnp.ones((2, 8)), recorder), layer)
+
+
+def test_options_that_are_no_bools():
+    layer = js.bounded.inspect(np.eye(4), 0.0, 1.0)
+    for options in ({"fold": "no"}, {"retire": "no"}):
+        with pytest.raises(TypeError, match=f"{next(iter(options))} must be a bool"):
+            js.bounded.network([layer], **options)
+    with pytest.raises(TypeError, match="record must be a bool"):
+        js.bounded_matmul(jnp.ones((1, 4)), layer, record="no")
+
+
+def test_other_values_need_float32():
+    layer = js.bounded.inspect(np.eye(4), 0.0, 1.0)
+    net = js.bounded.network([layer, layer])
+    for owner in (layer, net):
+        with pytest.raises(TypeError, match="weights must be a float32 array, not bfloat16"):
+            owner.with_values(jnp.asarray(owner.weights, jnp.bfloat16))
+        with pytest.raises(TypeError, match="weights must be a float32 array, not list"):
+            owner.with_values([1.0])
+        with pytest.raises(ValueError, match="weights has shape"):
+            owner.with_values(owner.weights[1:])
+
+
+def test_weights_without_a_quarter_are_zeros():
+    layer = js.bounded.inspect(np.array([[3e-45, 1.0]]), 0.0, 1.0)
+    x = jnp.asarray([[jnp.inf, 0.5]], jnp.float32)
+    np.testing.assert_array_equal(js.bounded_matmul(x, layer).materialize(), [[0.5]])
+    np.testing.assert_array_equal(layer.to_dense(), [[0.0, 1.0]])
+
+
+def test_converged_takes_layers_that_chain():
+    layers = [js.bounded.inspect(np.eye(n), 0.0, 1.0) for n in (4, 5)]
+    with pytest.raises(ValueError, match="layer 1 takes 5 inputs"):
+        js.bounded.converged(layers)
+    with pytest.raises(TypeError, match="threshold must be an int"):
+        js.bounded.converged(layers[:1], threshold=1.5)
+    with pytest.raises(ValueError, match="tolerance=nan"):
+        js.bounded.converged(layers[:1], tolerance=float("nan"))
+    assert js.bounded.converged(iter(layers[:1]))(jnp.ones((2, 4))).values.shape == (2, 4)

@@ -49,11 +49,12 @@ def test_vmap(implementation, rng, in_axes):
     )
 
 
-def test_gradients(implementation, rng):
+@pytest.mark.parametrize("entries", [3, 40])
+def test_gradients(implementation, rng, entries):
     base, table, weights = (
-        jnp.asarray(rng.standard_normal(s), jnp.float32) for s in ((20, 4), (3, 4), (20, 4))
+        jnp.asarray(rng.standard_normal(s), jnp.float32) for s in ((20, 4), (entries, 4), (20, 4))
     )
-    select = jnp.asarray(rng.integers(-1, 3, 20), jnp.int32)
+    select = jnp.asarray(rng.integers(-1, entries, 20), jnp.int32)
 
     def plain(base, table):
         rows = table[jnp.maximum(select, 0)]
@@ -68,10 +69,11 @@ def test_gradients(implementation, rng):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def test_gradients_are_the_same_bit_by_bit(implementation, rng):
-    table = jnp.asarray(rng.standard_normal((3, 16)), jnp.float32)
+@pytest.mark.parametrize("entries", [3, 40])
+def test_gradients_are_the_same_bit_by_bit(implementation, rng, entries):
+    table = jnp.asarray(rng.standard_normal((entries, 16)), jnp.float32)
     base, weights = (jnp.asarray(rng.standard_normal((50_000, 16)), jnp.float32) for _ in range(2))
-    select = jnp.asarray(rng.integers(-1, 3, 50_000), jnp.int32)
+    select = jnp.asarray(rng.integers(-1, entries, 50_000), jnp.int32)
 
     @jax.jit
     @jax.grad
@@ -81,6 +83,18 @@ def test_gradients_are_the_same_bit_by_bit(implementation, rng):
     first = gradient(table)
     for _ in range(3):
         np.testing.assert_array_equal(gradient(table), first)
-    chosen = np.asarray(select)[:, None] == np.arange(3)
+    chosen = np.asarray(select)[:, None] == np.arange(entries)
     want = chosen.T.astype(np.float64) @ np.asarray(weights, np.float64)
     np.testing.assert_allclose(first, want, atol=1e-2)
+
+
+@pytest.mark.parametrize("entries", [3, 40])
+def test_a_nan_reaches_its_own_entry_alone(implementation, entries):
+    select = jnp.asarray([1, 2, -1, 1, 0], jnp.int32)
+    weights = jnp.asarray([1.0, jnp.nan, jnp.nan, 3.0, 5.0])[:, None]
+
+    def total(table):
+        return (fill_rows(None, table, select, implementation) * weights)[select >= 0].sum()
+
+    got = jax.grad(total)(jnp.zeros((entries, 1)))[:3, 0]
+    np.testing.assert_array_equal(got, [5.0, 4.0, np.nan])

@@ -99,3 +99,35 @@ def test_what_has_no_derivative_says_so(rng):
         jax.grad(lambda x: run(x).values.sum())(x)
     with pytest.raises(TypeError, match="weight is traced"):
         jax.jit(lambda w: js.bounded.inspect(w, 0.0, 1.0).weights)(x)
+
+
+def test_second_derivatives_of_a_network(implementation, rng):
+    stack = signed(rng, (24, 30, 20))
+    x = jnp.asarray(inputs(rng, 7, 24))
+    net = js.bounded.network(layers_of(stack), implementation=implementation)
+
+    def twice(f):
+        first = jax.grad(lambda x: (f(x) ** 2).sum())
+        return jax.jit(jax.grad(lambda x: (first(x) ** 2).sum()))
+
+    assert_close(twice(lambda x: net(x).materialize())(x), twice(lambda x: dense(x, *stack))(x))
+
+
+def test_second_derivatives_through_a_recorded_convolution(implementation, rng):
+    x, k1, k2 = (
+        jnp.asarray(rng.standard_normal(s), jnp.float32)
+        for s in ((1, 6, 6, 4), (1, 1, 4, 4), (3, 3, 4, 2))
+    )
+    mask = jnp.ones((1, 6, 6), bool)
+    options = {"implementation": implementation, "precision": "highest"}
+
+    def run(k1, recorded):
+        y = js.masked_conv(x, k1, mask, activation="relu6", record=recorded, **options)
+        y, found = y if recorded else (y, None)
+        return (js.masked_conv(y, k2, mask, recorder=found, **options) ** 2).sum()
+
+    def twice(recorded):
+        first = jax.grad(lambda k: run(k, recorded))
+        return jax.grad(lambda k: (first(k) ** 2).sum())
+
+    assert_close(twice(True)(k1), twice(False)(k1))

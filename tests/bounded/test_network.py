@@ -36,6 +36,8 @@ def test_equals_float64(implementation, rng, name, fold, batch):
     codes = np.asarray(out.recorder.codes)[:, 0]
     got = np.asarray(out.materialize())
     np.testing.assert_array_equal(codes == js.recorder.ZERO, (got == 0).all(1))
+    full = (got == np.float32(stack[2][-1])).all(1)
+    np.testing.assert_array_equal(codes == js.recorder.UPPER, full)
 
 
 def test_retires_only_what_is_proven(rng):
@@ -212,3 +214,33 @@ def test_a_stack_of_networks_is_named_and_repr_never_raises():
         both(jnp.zeros((2, 4)))
     one = jax.tree.map(lambda a: a[1], both)
     np.testing.assert_array_equal(one(jnp.ones((2, 4))).materialize(), jnp.ones((2, 4)))
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_other_values_drop_the_proofs(implementation, rng, fold):
+    layers = [js.bounded.inspect(2 * np.eye(32), 0.0, 1.0, fold=fold) for _ in range(3)]
+    net = js.bounded.network(layers, fold=fold, implementation=implementation)
+    assert net.decides
+    moved = net.with_values(net.weights * 1.25, jnp.full_like(net.bias, 0.1))
+    assert moved.retires() == {"zero": 2, "upper": 2}
+    x = jnp.asarray(rng.random((9, 32)) - 0.7, jnp.float32).at[0].set(-1.0)
+    got = moved(x).materialize()
+    stack = [2.5 * np.eye(32)] * 3, [0.1] * 3, [1.0] * 3
+    np.testing.assert_allclose(got, oracle(np.asarray(x), *stack), atol=1e-6)
+    assert (np.asarray(got[0]) > 0).all()
+
+
+@pytest.mark.parametrize("in_axes", [(0, 0), (None, 0)])
+def test_vmap_over_networks(implementation, rng, in_axes):
+    layer = js.bounded.inspect(2 * np.eye(32), 0.0, 1.0)
+    net = js.bounded.network([layer] * 3, implementation=implementation)
+    weights = jnp.stack([net.weights * k for k in (0.4, 0.5, 0.6)])
+    x = jnp.asarray(rng.random((3, 9, 32)), jnp.float32)
+    x = x if in_axes[0] == 0 else x[0]
+
+    def run(x, weights):
+        return net.with_values(weights)(x).materialize()
+
+    got = jax.jit(jax.vmap(run, in_axes))(x, weights)
+    for k in range(3):
+        np.testing.assert_array_equal(got[k], run(x[k] if in_axes[0] == 0 else x, weights[k]))

@@ -187,3 +187,17 @@ def test_nothing_to_compute(implementation, rng, shape, window, options):
     assert 0 in like.shape
     out = js.masked_conv(x, kernel, mask, recorder=js.recorder.probe(x, 4, 6.0), **options)
     assert out.shape == like.shape
+
+
+def test_explain_counts_what_a_recorder_leaves(implementation, rng):
+    x = jnp.asarray(rng.random((1, 32, 32, 8)) * 4 + 1, jnp.float32).at[:, 16:].set(0)
+    kernel = jnp.asarray(rng.standard_normal((3, 3, 8, 8)), jnp.float32)
+    mask = jnp.ones((1, 32, 32), bool)
+    recorder = js.recorder.probe(x, 8, 6.0)
+
+    def run(x):
+        return js.masked_conv(x, kernel, mask, recorder=recorder, implementation=implementation)
+
+    (call,) = js.explain(run, x).calls
+    assert call.op == "masked_conv"
+    assert 0 < call.counts[0] < call.n_tiles

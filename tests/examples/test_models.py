@@ -6,11 +6,13 @@ import importlib
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import pytest
 from examples.test_demos import check_picture
 
 import jaxsparse as js
+from jaxsparse.bench.product_rows import ProductRow
 
 
 def test_ragged_encoder(examples, tmp_path, capsys):
@@ -75,6 +77,13 @@ def test_sparse_training(examples, tmp_path, capsys):
     assert "masked dense" in capsys.readouterr().out
 
 
+def test_the_dense_step_is_compiled_once(examples):
+    demo = importlib.import_module("sparse_training")
+    shares = [demo.schedule(i, 100) for i in range(100)]
+    ways = {form: {demo.way_at((32, 1), form, s) for s in shares} for form in demo.FORMS}
+    assert {form: len(found) for form, found in ways.items()} == {"multiplied": 1, "sparse": 4}
+
+
 @pytest.mark.parametrize("block", [(32, 64), (32, 1), (3, 5)])
 def test_pruning_and_its_gradients(examples, block):
     """The weakest blocks go; gradients of what is pruned are zero, the others are the dense
@@ -113,3 +122,16 @@ def test_moe_compare(examples, tmp_path, capsys):
         assert all(row.correct for row in rows.values()), rows
     check_picture(result.picture)
     assert "better of the two" in capsys.readouterr().out
+
+
+def test_moe_compare_with_rivals_that_failed(examples):
+    demo = importlib.import_module("moe_compare")
+    named = dict.fromkeys(ProductRow.__struct_fields__)
+    times = {"device_us": 2000.0, "temporary_mb": 1.0, "correct": True}
+    row = ProductRow(**{**named, **times})
+    wrong = msgspec.structs.replace(row, correct=False)
+    rows = {demo.SERIAL: wrong, demo.PADDED: wrong, demo.OURS: row}
+    cells = demo._cells(("case", "forward"), rows)
+    assert cells == ["case", "forward", "failed", "failed", "2.00 (1)", "both failed"]
+    slow = msgspec.structs.replace(row, device_us=5000.0)
+    assert demo._cells(("case", "forward"), rows | {demo.PADDED: slow})[-1] == "2.50x"

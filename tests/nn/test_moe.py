@@ -121,6 +121,32 @@ def test_expert_choice(rng):
     np.testing.assert_array_equal(masked, 0)
 
 
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("activation", ["swiglu", "relu"])
+def test_expert_choice_of_the_tokens_that_count(rng, implementation, activation):
+    """Padding and where it lies change nothing, NaN in it reaches nothing, and no row is wild."""
+    options = {"top_k": 2, "routing": "expert_choice", "activation": activation}
+    layer, variables, x = make(rng, implementation=implementation, **options)
+    mask = np.zeros((3, 7), bool)
+    mask[0, 1:4] = mask[2, 3:] = True
+    padded = jnp.where(mask[..., None], x, jnp.nan)
+
+    def loss(v, x, mask):
+        y = layer.apply(v, x, mask)[0]
+        return jnp.sum(jnp.sin(y)), y
+
+    assert layer.apply(variables, x[:, :0], mask[:, :0])[0].shape == (3, 0, D)
+    with js.checked():
+        (_, got), found = jax.value_and_grad(loss, (0, 1), has_aux=True)(variables, padded, mask)
+    (_, want), known = jax.value_and_grad(loss, (0, 1), has_aux=True)(variables, x[mask], None)
+    assert_close(got[mask], want, "float32")
+    np.testing.assert_array_equal(got[~mask], 0)
+    assert_close(found[1][mask], known[1], "float32")
+    np.testing.assert_array_equal(found[1][~mask], 0)
+    for a, b in zip(jax.tree.leaves(found[0]), jax.tree.leaves(known[0]), strict=True):
+        assert_close(a, b, "float32", scale=2.0)
+
+
 @pytest.mark.parametrize("integer", [np.int64, np.int32])
 def test_numbers_of_numpy(rng, integer):
     layer, variables, x = make(rng, top_k=2)
@@ -230,5 +256,8 @@ def test_masked_dense_takes_flax_checkpoints(rng, dtype):
     other.kernel[...] = variables["params"]["kernel"]
     other.bias[...] = variables["params"]["bias"]
     assert_close(other(x, mask), want, dtype.dtype.name)
+    wide = {"dtype": dtype, "preferred_element_type": jnp.float32, "use_bias": False}
+    other = nn.nnx.MaskedDense(D, HIDDEN, **wide, rngs=nnx.Rngs(0))
+    assert other(x).dtype == other(x, mask).dtype == jnp.float32
     full = jnp.ones_like(mask)
     assert_close(ours.apply(variables, x, full), ours.apply(variables, x), dtype.dtype.name)

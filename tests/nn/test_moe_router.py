@@ -16,6 +16,15 @@ def test_logits_are_float32(rng):
     assert np.abs(np.asarray(got, np.float64) - want).max() < 2e-6 * np.abs(want).max()
 
 
+def test_router_at_the_ends():
+    """Entries above bfloat16's largest number, infinite ones, NaN: as float32 multiplies them."""
+    router = jnp.asarray([[3.4e38, -3.4e38, jnp.inf, -jnp.inf, jnp.nan, 1.0]], jnp.float32)
+    tokens = jnp.asarray([[1e-3], [2**-40], [1.0]], jnp.bfloat16)
+    got = moe.router_logits(tokens, router)
+    want = tokens.astype(jnp.float32) * router
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 def test_gradient(rng):
     tokens = jnp.asarray(rng.standard_normal((40, 30))).astype(jnp.bfloat16)
     router = jnp.asarray(rng.standard_normal((30, 11)), jnp.float32)

@@ -55,6 +55,49 @@ def test_codes_are_exact_layer_by_layer(implementation, rng, name, way, segment)
         acts = js.bounded.Activations(poisoned, acts.recorder)
 
 
+def half_zero(rng):
+    """A layer between wide ones half of whose outputs are zero."""
+    weights, biases, uppers = signed(rng, (60, 4000, 50), 0.02)
+    biases[0][:2000] = -9.0
+    return weights, biases, uppers
+
+
+@pytest.mark.parametrize("segment", [None, 5, 32])
+@pytest.mark.parametrize("name", ["saturating", "blinking", "wide"])
+@pytest.mark.parametrize("way", [None, "column"], indirect=True)
+def test_codes_of_many_images(implementation, rng, name, way, segment):
+    # Blocks of eight images: decided rows, whole rows under a code, parts of rows, values.
+    stack = half_zero(rng) if name == "wide" else STACKS[name](rng)
+    x = inputs(rng, 1100, stack[0][0].shape[1])
+    acts = jnp.asarray(x)
+    for i, layer in enumerate(layers_of(stack)):
+        acts = js.bounded_matmul(
+            acts, layer, dataflow=way, segment=segment, implementation=implementation
+        )
+        got = np.asarray(acts.materialize())
+        want = oracle(x, *(part[: i + 1] for part in stack))
+        np.testing.assert_allclose(got, want, atol=1e-5 * (i + 1) * 8)
+        codes = exact_codes(got, acts.recorder.segment, np.float32(stack[2][i]))
+        np.testing.assert_array_equal(acts.recorder.codes, codes)
+        known = np.asarray(acts.recorder.spread(got.shape[1])) != 0
+        acts = js.bounded.Activations(jnp.where(known, jnp.nan, acts.values), acts.recorder)
+
+
+@pytest.mark.parametrize("way", [None, "row", "slab", "column"], indirect=True)
+@pytest.mark.parametrize(("outputs", "segment"), [(400_000, 400_000), (60_000, 1), (30_000, None)])
+def test_segments_that_are_hard_to_note(implementation, rng, way, outputs, segment):
+    weight = sp.random(outputs, 64, 4 / 64, random_state=rng, dtype=np.float32, format="csr")
+    layer = js.bounded.inspect(weight, rng.choice([-9.0, 0.0], outputs), 1.0)
+    x = inputs(rng, 600 if outputs == 30_000 else 5, 64)
+    acts = js.bounded_matmul(
+        jnp.asarray(x), layer, dataflow=way, segment=segment, implementation=implementation
+    )
+    got = np.asarray(acts.materialize())
+    np.testing.assert_allclose(got, oracle(x, [weight], [layer.full_bias()], [1.0]), atol=1e-4)
+    codes = exact_codes(got, acts.recorder.segment, np.float32(1.0))
+    np.testing.assert_array_equal(acts.recorder.codes, codes)
+
+
 @pytest.mark.parametrize("way", DATAFLOWS, indirect=True)
 def test_without_recorder(implementation, rng, way):
     stack = saturating(rng, (40, 64, 64))

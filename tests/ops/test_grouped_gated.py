@@ -7,6 +7,7 @@ import pytest
 from ops.grouped_matmul_oracle import grouped_matmul as oracle
 from ops.op_suite import assert_close, rounded
 
+import jaxsparse as js
 from jaxsparse.ops.grouped_gated import grouped_gated
 
 
@@ -57,6 +58,53 @@ def test_gradient(implementation, rng):
     for name, value in got.items():
         assert value.dtype == jnp.bfloat16
         assert_close(value, want[name], "bfloat16", scale=2.0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_explain_says_what_ran(rng, dtype):
+    """One pass, counted; or two products, and why."""
+    arrays, sizes, gather = problem(rng, dtype)
+    told = js.explain(lambda a: call(a, sizes, gather, None), arrays)
+    first, *rest = told.calls
+    assert first.op == "grouped_gated"
+    assert ("one pass" in first.against) == (first.implementation != "cuda" or bool(rest))
+    if rest:
+        assert [c.op for c in rest] == ["grouped_matmul"] * 2
+        assert [c.counts for c in rest] == [[int(sizes.sum())]] * 2
+    else:
+        assert first.counts == [int(sizes.sum())]
+    if dtype == "float32":
+        assert first.against["one pass"] == "it takes 16-bit operands"
+    elif jax.default_backend() == "gpu":
+        assert not rest
+
+
+def test_too_many_sorted_rows_are_named(rng):
+    arrays, sizes, _ = problem(rng, "bfloat16")
+    rows = jax.ShapeDtypeStruct((2**31 - 1023,), jnp.int32)
+    with pytest.raises(ValueError, match="2147482625 sorted rows"):
+        jax.eval_shape(lambda gather: call(arrays, sizes, gather, None), rows)
+
+
+@pytest.mark.gpu
+def test_a_variant_reaches_the_products(rng):
+    arrays, sizes, gather = problem(rng, "bfloat16")
+    with js.config(variant="n128"):
+        told = js.explain(lambda a: call(a, sizes, gather, None), arrays)
+    assert "js.config" in told.calls[0].against["one pass"]
+    assert [c.variant(c.counts[0]) for c in told.calls[1:]] == ["n128", "n128"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("wrong", ["gather", "group_sizes"])
+def test_checked_names_bad_rows(implementation, rng, dtype, wrong):
+    arrays, sizes, gather = problem(rng, dtype)
+    if wrong == "group_sizes":
+        sizes, gather = sizes.at[1].set(999), jnp.clip(gather, 0, 59)
+    with pytest.raises(ValueError, match=wrong), js.checked():
+        call(arrays, sizes, gather, implementation)
+    with js.checked():
+        call(arrays, sizes.at[1].set(0), jnp.clip(gather, 0, 59), implementation)
 
 
 def test_vmap(implementation, rng):

@@ -22,7 +22,6 @@ FORMS = ("plain", "gather", "scatter", "both", "weighted", "all")
 
 def problem(rng, form="all", *, rows=50, depth=24, outputs=40, groups=5, tokens=20):
     """Differentiable arrays and the rest: some rows owned by no group, one group empty."""
-    fused = form != "plain"
     sizes = rng.multinomial(rows - 4, np.ones(groups) / groups)
     sizes[1] = 0
     gathers, scatters = form in ("gather", "both", "all"), form in ("scatter", "both", "all")
@@ -37,7 +36,7 @@ def problem(rng, form="all", *, rows=50, depth=24, outputs=40, groups=5, tokens=
     if scatters:
         rest["scatter"] = rng.integers(0, tokens, rows).astype(np.int32)
         rest["num_rows"] = tokens
-    if form in ("weighted", "all") and fused:
+    if form in ("weighted", "all"):
         diff["row_weights"] = rng.standard_normal(rows, np.float32)
     return diff, rest
 
@@ -199,7 +198,7 @@ def test_scan_and_remat(implementation, rng):
             return jax.lax.scan(jax.checkpoint(body), jnp.float32(0), sizes)[0]
         return sum(body(jnp.float32(0), s)[0] for s in sizes)
 
-    got, want = jax.jit(jax.value_and_grad(lambda d: total(d, True)))(diff), None
+    got = jax.jit(jax.value_and_grad(lambda d: total(d, True)))(diff)
     want = jax.value_and_grad(lambda d: total(d, False))(diff)
     assert_close(got[0], want[0], "float32")
     for name in diff:
@@ -272,6 +271,31 @@ def test_nan_that_nobody_owns(implementation, rng, form):
     gradient = jax.grad(lambda d: jnp.sum(run(d, rest, implementation) ** 2))(diff)
     for name, value in gradient.items():
         assert np.isfinite(np.asarray(value)).all(), name
+
+
+@pytest.mark.parametrize("wild", ["gather", "scatter"])
+@pytest.mark.parametrize("both", [False, True])
+def test_nan_in_owned_rows_that_do_not_count(implementation, rng, wild, both):
+    """An owned row with one index out of range is not read through its other index either."""
+    diff, rest = problem(rng, "weighted")
+    index = np.arange(50, dtype=np.int32)
+    rest |= {"gather": index, "scatter": index} if both else {}
+    rest[wild] = np.where(index == 3, -1, np.where(index == 9, 50, index)).astype(np.int32)
+    ct = rng.standard_normal((50, 40), np.float32)
+
+    def gradient(diff, ct):
+        return jax.vjp(lambda d: run(d, rest, implementation), cast(diff, "float32"))[1](ct)[0]
+
+    want = gradient(diff, jnp.asarray(ct))
+    diff = {k: np.array(v) for k, v in diff.items()}
+    diff["row_weights"][[3, 9]] = np.nan
+    read = diff["lhs"] if wild == "scatter" else ct
+    read[[3, 9]] = np.nan
+    got = gradient(diff, jnp.asarray(ct))
+    np.testing.assert_array_equal(got["rhs"], want["rhs"])
+    for name in ("lhs", "row_weights"):
+        np.testing.assert_array_equal(got[name], want[name], err_msg=name)
+        np.testing.assert_array_equal(got[name][np.array([3, 9])], 0)
 
 
 @pytest.mark.parametrize("form", ["plain", "all"])

@@ -9,6 +9,7 @@ from ops.grouped_matmul_oracle import route as route_oracle
 from ops.op_suite import assert_close, cast, rounded
 
 import jaxsparse as js
+from jaxsparse.ffi import ffi_call
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("error")]
 
@@ -164,6 +165,46 @@ def test_weights_gradient_of_many_groups(rng, groups, skew):
     x, g = (np.asarray(known[k], np.float32) for k in ("lhs", "ct"))
     want = np.stack([x[a:b].T @ g[a:b] for a, b in zip(starts, ends, strict=True)])
     assert_close(jax.grad(loss)(rhs), want, "bfloat16", scale=2.0)
+
+
+@pytest.mark.parametrize("out_of_range", ["gather", "scatter"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_of_rows_that_do_not_count_are_not_read(rng, out_of_range, dtype, value):
+    """Owned rows with an index out of range; float32 runs on CUDA cores, the others on tensor
+    cores.
+    """
+    diff, rest = problem(rng)
+    other = "scatter" if out_of_range == "gather" else "gather"
+    rest[other] = np.clip(rest[other], 0, 299)
+    wild = (rest[out_of_range] < 0) | (rest[out_of_range] >= 300)
+    ct = jnp.asarray(rng.standard_normal((300, 264), np.float32))
+
+    def gradient(weight):
+        weights = np.where(wild, np.float32(weight), diff["row_weights"])
+        half = cast({**diff, "row_weights": weights}, dtype)
+        return jax.grad(lambda d: jnp.sum(run(d, rest).astype(jnp.float32) * ct))(half)
+
+    assert wild.sum() > 5
+    for got, want in zip(
+        jax.tree.leaves(gradient(value)), jax.tree.leaves(gradient(0.0)), strict=True
+    ):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("size", ["rows", "depth", "outputs", "groups", "tokens"])
+def test_gated_handler_takes_nothing(size):
+    n = {"rows": 16, "depth": 8, "outputs": 24, "groups": 2, "tokens": 4, size: 0}
+    lhs, w = (n["tokens"], n["depth"]), (n["groups"], n["depth"], n["outputs"])
+    operands = [jnp.ones(shape, jnp.bfloat16) for shape in (lhs, w, w)]
+    sizes, gather = jnp.full(n["groups"], 4, jnp.int32), jnp.zeros(n["rows"], jnp.int32)
+    results = [((n["rows"], n["outputs"]), jnp.bfloat16), ((1 << 20,), np.uint8)]
+    call = lambda: ffi_call(  # noqa: E731
+        "jaxsparse_grouped_gated", results, *operands, sizes, gather, sorted_rows=n["rows"]
+    )[0]
+    got = jax.jit(call)()
+    assert got.shape == (n["rows"], n["outputs"])
+    np.testing.assert_array_equal(got, 0)
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jaxsparse as js
+from jaxsparse.ffi import ffi_call
 
 LHS, RHS = jnp.ones((6, 4)), jnp.ones((3, 4, 5))
 SIZES = jnp.asarray([2, 1, 3], jnp.int32)
@@ -85,6 +86,30 @@ def test_checked_raises_for_bad_data(changed, words):
     call(**changed).block_until_ready()
     with pytest.raises(Exception, match=words), js.checked():
         jax.block_until_ready(call(**changed))
+
+
+def test_more_sorted_rows_than_the_kernels_count():
+    rows = jax.ShapeDtypeStruct((2**31 - 1023,), jnp.int32)
+    with pytest.raises(ValueError, match="2147482625 sorted rows; 2\\^31 - 1024 are supported"):
+        jax.eval_shape(lambda gather: call(gather=gather), rows)
+    fits = jax.ShapeDtypeStruct((2**31 - 1024,), jnp.int32)
+    assert jax.eval_shape(lambda gather: call(gather=gather), fits).shape == (2**31 - 1024, 5)
+
+
+@pytest.mark.parametrize("name", ["jaxsparse_grouped_matmul", "jaxsparse_grouped_matmul_drhs"])
+def test_handlers_refuse_a_scatter_that_is_not_there(name):
+    """`scatters` without its operand, and a result of another height: nothing is read past it."""
+    index, weights = jnp.zeros(0, jnp.int32), jnp.zeros(0)
+    attributes = {"sorted_rows": 6, "precision": 0, "variant": 0}
+    if name == "jaxsparse_grouped_matmul":
+        other, result = RHS, (6, 5)
+        attributes |= {"scatters": True, "transpose_rhs": False}
+    else:
+        other, result = jnp.ones((5, 5)), (3, 4, 5)
+    results = [(result, np.float32), ((1 << 20,), np.uint8)]
+    operands = (LHS, other, SIZES, index, index, weights)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"disagree|scatter|the result must"):
+        jax.block_until_ready(ffi_call(name, results, *operands, **attributes))
 
 
 def test_wide_integers_do_not_wrap(rng):

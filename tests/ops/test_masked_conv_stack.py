@@ -47,10 +47,10 @@ def by_layers(x, kernels, active, bases, biases, activations, residuals, impleme
     return outs
 
 
-def check(given, tile, implementation, layers=5):
+def check(given, tile, implementation, layers=5, activations=ACTIVATIONS, residuals=RESIDUALS):
     x, kernels, bases, biases, mask = given
     active = mask if tile is None else js.tile_index(mask, tile)
-    activations, residuals = ACTIVATIONS[:layers], RESIDUALS[:layers]
+    activations, residuals = activations[:layers], residuals[:layers]
 
     @jax.jit
     def stack(x, kernels, active, bases, biases):
@@ -85,6 +85,14 @@ def test_layers_one_after_the_other(implementation, channels, tile):
 @pytest.mark.parametrize("window", [1, 2, 3, 5])
 def test_windows_and_dtypes(implementation, window, dtype):
     check(problem(64, 2, window=window, dtype=jnp.dtype(dtype)), (8, 8), implementation, layers=2)
+
+
+@pytest.mark.parametrize("channels", [64, 32])
+def test_as_many_layers_as_one_launch_takes(implementation, channels):
+    activations = ["relu", "relu", None, "relu6", "relu", "silu"] * 2
+    residuals = [None, -1, None, 1, None, 3, None, 5, None, 7, None, 9]
+    given = problem(channels, 12, hw=(70, 90), images=1)
+    check(given, (8, 8), implementation, 12, activations, residuals)
 
 
 def test_more_layers_than_one_launch_takes(implementation):

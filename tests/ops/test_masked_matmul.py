@@ -188,6 +188,23 @@ def test_vmap(implementation, rng, batched):
             assert_close(gradients[name][i], want, "float32", scale=2.0)
 
 
+@pytest.mark.parametrize("batched", ["all", "a", "b", "a_mask"])
+def test_vmap_over_nothing(implementation, batched):
+    """A batch of no products, each of a list of three."""
+    moving = ("a", "b", "a_mask") if batched == "all" else (batched,)
+    arrays = {"a": jnp.ones((3, 4, 6)), "b": jnp.ones((6, 5)), "a_mask": jnp.ones((4, 6), bool)}
+    arrays = {k: jnp.zeros((0, *v.shape), v.dtype) if k in moving else v for k, v in arrays.items()}
+    axes = [0 if name in moving else None for name in arrays]
+
+    def f(a, b, a_mask):
+        return js.masked_matmul(a, b, a_mask=a_mask, implementation=implementation)
+
+    got = jax.vmap(f, in_axes=axes)(*arrays.values())
+    assert got.shape == (0, 3, 4, 5)
+    gradient = jax.vmap(jax.grad(lambda *v: f(*v).sum()), in_axes=axes)(*arrays.values())
+    assert gradient.shape == (0, 3, 4, 6)
+
+
 @pytest.mark.parametrize("shared", ["none", "a", "b", "masks"])
 def test_leading_axes(implementation, rng, shared):
     diff, masks = problem(rng, (8, 16), size=(16, 30, 40), batch=(2, 3))
@@ -304,16 +321,30 @@ def test_cuda_columns_that_follow_each_other(rng, variant, dtype, block):
 @pytest.mark.parametrize("block", [(32, 64), (64, 128), (96, 192)])
 @pytest.mark.parametrize("density", [0.0, 0.05, 0.3, 1.0])
 @pytest.mark.parametrize("which", ["a_mask", "a_mask b_mask"])
-def test_cuda_pieces(rng, dtype, block, density, which):
-    """Tiles of 512 rows, more than one each way, ragged edges, rings that come round."""
+@pytest.mark.parametrize("variant", ["pieces", "panels"])
+def test_cuda_pieces(rng, variant, dtype, block, density, which):
+    """Tiles of 512 and of 128 rows, more than one each way, ragged edges, rings that come round."""
     diff, masks = problem(rng, block, which, size=(1100, 1032, 712), density=density)
-    with js.config(variant="pieces"):
+    with js.config(variant=variant):
         got = run(cast(diff, dtype), masks, block, "cuda")
     assert_close(got, oracle(rounded(diff, dtype), masks, block), dtype)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("variant", ["auto", "pieces"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_cuda_panels_in_order(rng, dtype):
+    """Rows of blocks that keep much and little: tiles go out by how much they have to do."""
+    block = (128, 128)
+    diff, masks = problem(rng, block, "a_mask", size=(2048, 640, 2304), density=0.0)
+    rows, columns = masks["a_mask"].shape
+    masks["a_mask"] = rng.random((rows, columns)) < (np.arange(rows) % 5 / 4)[:, None]
+    with js.config(variant="panels"):
+        got = run(cast(diff, dtype), masks, block, "cuda")
+    assert_close(got, oracle(rounded(diff, dtype), masks, block), dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("variant", ["auto", "pieces", "panels"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("which", ["a_mask", "b_mask"])
 def test_cuda_pieces_of_several_products(rng, variant, dtype, which):

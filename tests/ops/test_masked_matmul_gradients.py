@@ -10,6 +10,7 @@ from ops.op_suite import assert_close, cast, rounded
 from ops.test_masked_matmul import entries, oracle, problem, run
 
 import jaxsparse as js
+from jaxsparse.ops.masked_matmul_blocks import check_density
 from jaxsparse.ops.masked_matmul_choice import portfolio
 from jaxsparse.ops.masked_matmul_run import MatmulParams
 from jaxsparse.select.variants import table
@@ -89,9 +90,18 @@ def test_density_changes_no_result(implementation, rng, density):
     assert_close(got, oracle(diff, masks, (32, 1)), "float32")
 
 
+def test_density_is_the_nearest_twentieth():
+    """So that 1 - sparsity is the density that it was meant to be."""
+    for sparsity in range(0, 101, 5):
+        assert check_density(1 - sparsity / 100) == (20 - sparsity // 5) / 20
+    given = (0.001, 0.11, 0.12, 0.13, 0.56, np.float32(0.2), 0, 1)
+    assert [check_density(v) for v in given] == [0.05, 0.1, 0.1, 0.15, 0.55, 0.2, 0, 1]
+
+
 def order(a, b, masks, blocks, **options):
     """The portfolio of float32 a and b: (rows, depth, columns)."""
-    p = MatmulParams(blocks, "default", "float32", **options)
+    density = check_density(options.pop("density", None))
+    p = MatmulParams(blocks, "default", "float32", density=density, **options)
     return portfolio(p, "cuda", a, b, masks)
 
 
@@ -115,11 +125,15 @@ def test_what_comes_first():
     assert first((1, 4096)) == "auto"
     assert first((32, 1), density=0.5) == first((32, 64), density=0.9) == "dense"
     assert first((32, 1), density=0.1) == first((32, 64), density=0.5) == "auto"
+    assert first((32, 64), density=0.56) == "auto"
+    assert first((32, 64), density=0.6) == first((32, 64), density=1 - 0.4) == "dense"
     assert first((32, 1), density=0.5, implementation="cuda") == "auto"
     out = mask((32, 64), (4096, 2048))
     assert order(a, b, (None, None, out), (one, one, (32, 64)))[0] == "sampled"
     fine = (None, None, mask((32, 1), (4096, 2048)))
     assert order(a, b, fine, (one, one, (32, 1)), density=0.1)[0] == "sampled"
+    assert order(a, b, fine, (one, one, (32, 1)), density=0.11)[0] == "sampled"
+    assert order(a, b, fine, (one, one, (32, 1)), density=0.15)[0] == "dense"
     assert order(a, b, fine, (one, one, (32, 1)), density=0.2)[0] == "dense"
     left = (mask((1, 64)), None, out)
     assert "sampled" not in order(a, b, left, ((1, 64), one, (32, 64)))

@@ -3,6 +3,7 @@ transforms.
 """
 
 import contextlib
+import dataclasses
 import functools
 
 import jax
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from ops.op_suite import assert_close, cast, rounded
 
 import jaxsparse as js
+from jaxsparse.pruned.weight import Tuned
 
 
 def problem(rng, image=(2, 9, 11, 20), window=(3, 3), outputs=24, groups=1, sparsity=0.8):
@@ -181,6 +183,34 @@ def test_export(implementation, rng):
     f = jax.jit(lambda x: js.pruned_conv(x, pruned, implementation=implementation))
     blob = jax.export.export(f, disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(diff["x"])
     assert_close(jax.export.deserialize(blob.serialize()).call(diff["x"]), dense(diff), "float32")
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="its executors are the CPU's")
+def test_what_a_1x1_convolution_runs_is_what_is_said(rng):
+    """It runs as a product: explained, demanded and tuned by the name that the user called."""
+    diff = problem(rng, window=(1, 1))
+    plan, x = js.inspect(diff["kernel"], kind="conv"), jnp.asarray(diff["x"])
+
+    def ran(plan):
+        f = lambda x: js.pruned_conv(x, plan)  # noqa: E731
+        text = str(js.explain(f, x))
+        sparse = "jaxsparse_pruned_matmul" in jax.jit(f).lower(x).as_text()
+        assert ("ran dense" in text) != sparse
+        assert text.startswith("pruned_conv ")
+        return text
+
+    default = ran(plan)
+    for name in ("dense", "strips"):
+        for op in ("pruned_conv", "pruned_matmul"):
+            variant = next(v for v in js.variants(op) if v.name == name and v.platform == "cpu")
+            with js.config(variant=variant):
+                text = ran(plan)
+            assert text == default if op == "pruned_matmul" else f"ran {name}" in text
+        call = ("cpu", (2 * 9 * 11, 20), "float32", None, False, name, None, 1.0)
+        tuned = dataclasses.replace(plan.plan, tuned=(Tuned(*call),))
+        text = ran(dataclasses.replace(plan, plan=tuned))
+        assert f"ran {name}" in text
+        assert "measured for this plan" in text
 
 
 @settings(max_examples=15)

@@ -280,6 +280,60 @@ def test_explain_names_the_executor(rng):
     assert "ran dense: 700 of 3500" in text
 
 
+def test_values_that_are_written_to_later(rng):
+    """A plan holds what its values were: jitted before, after, or not at all."""
+    diff = problem(rng)
+    pruned = js.inspect(diff["w"])
+    values = np.array(pruned.values)
+    held = pruned.with_values(values)
+    bare = js.PrunedWeight(values.copy(), pruned.plan)
+    want = {id(p): np.asarray(js.pruned_matmul(diff["x"], p)) for p in (held, bare)}
+    first = jax.jit(lambda x: js.pruned_matmul(x, held))(diff["x"])
+    jax.jit(lambda x: js.pruned_matmul(x, bare))(diff["x"])
+    values *= 2
+    bare.values[:] *= 2
+    assert_close(first, want[id(held)], "float32")
+    assert_close(js.pruned_matmul(diff["x"], held), want[id(held)], "float32")
+    assert_close(
+        jax.jit(lambda x: js.pruned_matmul(x, held) + 0)(diff["x"]), want[id(held)], "float32"
+    )
+    again = jax.jit(lambda x: js.pruned_matmul(x, bare) + 0)(diff["x"])
+    assert_close(again, 2 * want[id(bare)], "float32")
+    for p in (held.astype(jnp.bfloat16), pruned.from_dense(diff["w"])):
+        assert not p.values.flags.writeable
+
+
+def test_equal_constants_compile_once(rng, monkeypatch):
+    """An eager gradient through a kernel that is gathered anew each step."""
+    diff = problem(rng)
+    pruned, x = js.inspect(diff["w"]), jnp.asarray(diff["x"])
+    traced, choose = [], pruned_matmul_run.choose
+
+    def counted(*args, **options):
+        traced.append(1)
+        return choose(*args, **options)
+
+    monkeypatch.setattr(pruned_matmul_run, "choose", counted)
+
+    def step():
+        return jax.grad(lambda x: js.pruned_matmul(x, pruned.from_dense(diff["w"])).sum())(x)
+
+    step()
+    before = len(traced)
+    assert before > 0
+    for _ in range(3):
+        step()
+    assert len(traced) == before
+
+
+def test_the_gradient_of_relu_where_the_result_overflows(implementation):
+    pruned = js.inspect(np.full((1, 1), 2.0, np.float16))
+    x = jnp.full((1, 1), 60_000, jnp.float16)
+    options = {"implementation": implementation, "activation": "relu"}
+    got = jax.grad(lambda x: js.pruned_matmul(x, pruned, **options).astype(jnp.float32).sum())(x)
+    assert got == 2
+
+
 @pytest.mark.parametrize(("platform", "name"), [("cpu", "strips"), ("cuda", "code")])
 def test_a_demanded_executor_says_why_it_cannot_run(rng, monkeypatch, platform, name):
     diff = problem(rng)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import jaxsparse as js
 from jaxsparse.ops.top_experts import top_experts
 from jaxsparse.reference.top_experts import top_experts as reference
 
@@ -57,12 +58,44 @@ def test_any_shape(implementation, data, tokens, experts, masked, normalize):
 
 @pytest.mark.parametrize("experts", [32, 33, 64, 200, 256, 257, 512, 1000, 1024, 1025])
 def test_many_experts(implementation, rng, experts):
-    """Every width of the kernel, more than 32 choices, and more tokens than one round takes."""
+    """Every width of the kernel, more than 32 choices, and more tokens than one round takes.
+
+    The CUDA kernel takes 1024 experts; more are XLA's, for those who do not name it.
+    """
+    if implementation == "cuda" and experts > 1024:
+        implementation = None
     logits = rng.standard_normal((70, experts)).astype(np.float32)
     for top_k in (1, 8, min(experts, 70)):
         options = {"normalize": True, "implementation": implementation}
         got = top_experts(jnp.asarray(logits), top_k, **options)
         check(got, oracle(logits, top_k, normalize=True))
+
+
+def test_named_cuda_takes_1024_experts(rng):
+    logits = jnp.asarray(rng.standard_normal((3, 1025)), jnp.float32)
+    told = r"implementation='cuda' cannot run \(cuda: logits has 1025 experts; it takes up to 1024"
+    with pytest.raises(ValueError, match=told):
+        top_experts(logits, 2, implementation="cuda")
+    both = top_experts(logits, 2, implementation=("cuda", "reference"))
+    check(both, oracle(np.asarray(logits), 2))
+
+
+def test_explain_lists_it(rng):
+    told = js.explain(lambda v: top_experts(v, 2), jnp.zeros((5, 1025)))
+    assert [(call.op, call.shapes) for call in told.calls] == [("top_experts", "float32[5, 1025]")]
+    small = js.explain(lambda v: top_experts(v, 2), jnp.zeros((5, 7)))
+    if jax.default_backend() == "gpu":
+        assert told.calls[0].implementation == "reference"
+        assert "1025 experts" in told.calls[0].against["the kernel"]
+        assert small.calls[0].implementation == "cuda"
+    assert "the kernel" not in small.calls[0].against
+
+
+def test_vmap_over_nothing(implementation):
+    logits, masks = jnp.zeros((0, 10, 12)), jnp.zeros((0, 10), bool)
+    choose = lambda v, m: top_experts(v, 2, token_mask=m, implementation=implementation)  # noqa: E731
+    got = jax.vmap(choose)(logits, masks)
+    assert [v.shape for v in got] == [(0, 10, 2), (0, 10, 2), (0, 12)]
 
 
 def test_many_tokens(implementation, rng):

@@ -1,5 +1,7 @@
 """Plans on disk: there and back, and every way in which a file may be broken."""
 
+import os
+
 import msgspec
 import numpy as np
 import pytest
@@ -8,6 +10,9 @@ from hypothesis import strategies as st
 
 import jaxsparse as js
 from jaxsparse.pruned import files
+from jaxsparse.pruned.executor import Problem
+from jaxsparse.pruned.executors import executor
+from jaxsparse.pruned.pattern import Pattern
 from jaxsparse.pruned.weight import Tuned
 
 
@@ -73,23 +78,52 @@ def test_every_altered_byte_is_refused_or_harmless(rng, tmp_path, data):
 
 
 HAND_MADE = {
-    "an unknown field": {"code": "import os"},
-    "another kind": {"kind": "exec"},
-    "a window of a product": {"window": [2, 2]},
-    "another dtype": {"dtype": "object"},
-    "too many outputs": {"n_out": 2**40},
-    "a negative size": {"entries": -5},
-    "too few inputs": {"n_in": 3},
-    "groups of a product": {"groups": 5},
-    "a string for a number": {"n_in": "20"},
+    "an unknown field": ({"code": "import os"}, "unknown field `code`"),
+    "another kind": ({"kind": "exec"}, "kind 'exec'"),
+    "a window of a product": ({"window": [2, 2]}, "'matmul' with window"),
+    "a window without a side": ({"window": [0, 3], "kind": "conv"}, "two sides of 1 or more"),
+    "a window of negative sides": ({"window": [-1, -1], "kind": "conv"}, "two sides of 1 or more"),
+    "another dtype": ({"dtype": "object"}, "dtype 'object'"),
+    "too many outputs": ({"n_out": 2**40}, "bytes of arrays"),
+    "a negative size": ({"entries": -5}, "negative"),
+    "too few inputs": ({"n_in": 3}, "index is out of range"),
+    "groups of a product": ({"groups": 5}, "'matmul' with 5 groups"),
+    "groups that divide a product": ({"groups": 2}, "'matmul' with 2 groups"),
+    "a string for a number": ({"n_in": "20"}, "Expected `int`"),
 }
 
 
 @pytest.mark.parametrize("why", HAND_MADE)
 def test_hand_made_headers(rng, tmp_path, why):
     header, body = parts(rng, tmp_path)
-    with pytest.raises(ValueError, match=r"."):
-        files.decode(with_digest({**header, **HAND_MADE[why]}, body))
+    change, words = HAND_MADE[why]
+    with pytest.raises(ValueError, match=words):
+        files.decode(with_digest({**header, **change}, body))
+
+
+def test_a_block_diagonal_product_has_no_groups(rng):
+    w = np.zeros((6, 4), np.float32)
+    w[:3, :2] = w[3:, 2:] = 1.0
+    pattern = js.inspect(w).pattern
+    grouped = js.pruned.Pattern(6, 4, pattern.indptr, pattern.indices, None, 2)
+    with pytest.raises(ValueError, match="'matmul' with 2 groups"):
+        files.check_plan(js.pruned.Plan(grouped, "matmul"))
+
+
+def test_a_file_is_for_whomever_the_umask_lets_read_it(rng, tmp_path):
+    before = os.umask(0o027)
+    try:
+        example(rng).save(tmp_path / "a.plan")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.plan").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(rng, tmp_path):
+    (tmp_path / "a.plan" / "in the way").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"a\.plan"):
+        example(rng).save(tmp_path / "a.plan")
+    assert [f.name for f in tmp_path.iterdir()] == ["a.plan"]
 
 
 def test_hand_made_arrays(rng, tmp_path):
@@ -122,6 +156,23 @@ def test_hand_made_tunables_are_checked_when_they_are_used(rng, candidate):
     bad = js.PrunedWeight(pruned.values, plan)
     with pytest.raises(ValueError, match="strips"):
         js.pruned_matmul(x, bad, implementation="cpu")
+
+
+@pytest.mark.parametrize(
+    "name", ["bitmap", "pairs", "lanes", "runs", "vectors", "code", "split", "rows"]
+)
+def test_hand_made_tunables_on_cuda(rng, name):
+    """What packs for CUDA takes its own candidates and nothing else."""
+    pattern = Pattern(64, 40, np.arange(41) * 8, np.tile(np.arange(8) * 8, 40))
+    dtype = "bfloat16" if name in ("bitmap", "pairs", "lanes", "runs") else "float32"
+    rows = 8 if dtype == "bfloat16" else 64
+    problem = Problem(pattern, "cuda", (rows, 64), dtype, dtype, "default")
+    found = executor("cuda", name)
+    values = [np.ones(pattern.entries, np.float32)] if found.needs_values else []
+    for bad in ((0,), (-1, 2), (3, 5, 7), (16, 1, 132, 9), (10**30,) * 4, (1,) * 9, (2**31, 1, 4)):
+        assert bad not in found.candidates(problem)
+        with pytest.raises(ValueError, match="candidate="):
+            found.pack(problem, bad, *values)
 
 
 def test_a_choice_that_does_not_exist_here_is_not_taken(rng):

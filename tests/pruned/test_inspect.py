@@ -106,10 +106,29 @@ def test_bad_weights(rng):
         (ValueError, "out of range", lambda: Pattern(5, 1, [0, 1], [5])),
         (ValueError, "indptr", lambda: Pattern(5, 2, [0, 2, 1], [1])),
         (ValueError, "window", lambda: Pattern(5, 1, [0, 0], [], (2, 2))),
+        (ValueError, "1 or more", lambda: Pattern(5, 1, [0, 0], [], (0, 3))),
+        (ValueError, "1 or more", lambda: js.inspect(np.ones((0, 3, 4, 4), "f4"), kind="conv")),
+        (ValueError, "out of range", lambda: Pattern(8, 1, [0, 1], [2**32 + 3])),
+        (ValueError, "out of range", lambda: Pattern(8, 1, [0, 2**32 + 1], [3])),
+        (ValueError, "integers", lambda: Pattern(8, 1, [0, 1], [2.5])),
     ]
     for error, words, call in cases:
         with pytest.raises(error, match=words):
             call()
+
+
+def test_what_float32_cannot_hold_is_refused_without_a_warning():
+    for given in (np.array([[1e300, 1.0]]), sp.csr_matrix(np.array([[1e300, 1.0]]))):
+        with pytest.raises(ValueError, match="NaN or Inf"):
+            js.inspect(given)
+
+
+def test_arrays_of_the_caller_stay_his(rng):
+    indptr, indices = np.array([0, 1], np.int32), np.array([3], np.int32)
+    pattern = Pattern(5, 1, indptr, indices)
+    indices[0] = 4
+    assert pattern.indices[0] == 3
+    assert not pattern.indices.flags.writeable
 
 
 @pytest.mark.parametrize("granularity", [(1, 1), (1, 8), (8, 1), (3, 7)])

@@ -165,6 +165,58 @@ def test_a_saved_directory_loads_back(trained, tmp_path):
         js.pruned.PrunedModel.load(tmp_path / "plans")
 
 
+def test_plans_that_were_exchanged_are_refused(rng, tmp_path):
+    params = {n: {"kernel": rng.standard_normal((64, 64)).astype("f4")} for n in "abc"}
+    model = js.prune_model(params, 0.5)
+    model.save(tmp_path)
+    one, other = (tmp_path / f"{i}.plan" for i in range(2))
+    data = one.read_bytes(), other.read_bytes()
+    one.write_bytes(data[1])
+    other.write_bytes(data[0])
+    with pytest.raises(ValueError, match=r"0\.plan is not the plan of 'a/kernel'"):
+        js.pruned.PrunedModel.load(tmp_path)
+    model.save(tmp_path)
+    assert js.pruned.PrunedModel.load(tmp_path)["a/kernel"].plan == model["a/kernel"].plan
+    index = (tmp_path / "plans.json").read_bytes()
+    less = js.prune_model({"a": params["b"]}, 0.5)
+    less.save(tmp_path)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["0.plan", "plans.json"]
+    (tmp_path / "plans.json").write_bytes(index)  # as where the save had not come so far
+    with pytest.raises(ValueError, match=r"0\.plan is not the plan"):
+        js.pruned.PrunedModel.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        b'{"paths": [], "digests": [], "report": [{"path": "\xff"}]}',
+        b'{"paths": ["a"], "digests": [], "report": []}',
+        b'{"paths": ["a", "a"], "digests": ["", ""], "report": []}',
+        b'{"paths": ["a"], "report": []}',
+    ],
+)
+def test_a_damaged_index_is_refused(tmp_path, index):
+    (tmp_path / "plans.json").write_bytes(index)
+    with pytest.raises(ValueError, match="no index of plans"):
+        js.pruned.PrunedModel.load(tmp_path)
+
+
+def test_a_tree_with_other_paths_is_refused(trained):
+    _, params, _ = trained
+    model = js.prune_model(params["params"], 0.8, smallest=1)
+    for call in (model.masked, model.values):
+        with pytest.raises(ValueError, match="no 'conv/kernel', which is planned"):
+            call(params)
+    assert set(model.values(params["params"])) == set(model.plans)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0), (3, 3, 0, 4), (0, 3, 4, 4)])
+def test_a_kernel_without_weights_is_left(shape):
+    model = js.prune_model({"a": {"kernel": np.ones(shape, np.float32)}}, 0.5, smallest=0)
+    assert not model.plans
+    assert "no weights" in str(model)
+
+
 def test_tuning_keeps_what_it_measured(rng, tmp_path):
     w = rng.standard_normal((3, 3, 16, 24)).astype(np.float32)
     plan = js.inspect(np.where(js.prune.magnitude(w, 0.9), w, 0), kind="conv")

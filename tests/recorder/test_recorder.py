@@ -67,3 +67,18 @@ def test_bad_counts():
         js.recorder.expected_accesses(8, 4, 2, 0.5, "row")
     with pytest.raises(ValueError, match="segment=0"):
         js.recorder.expected_accesses(8, 0, 0.5, 0.5, "row")
+
+
+def test_without_codes_all_is_mixed():
+    recorder = js.recorder.Recorder(jnp.zeros((3, 0), jnp.uint8), 4, 1.0)
+    assert recorder.spread(8).shape == (3, 8)
+    assert not np.asarray(recorder.spread(8)).any()
+    assert float(recorder.share(js.recorder.MIXED)) == 1
+    assert float(recorder.share(js.recorder.ZERO)) == 0
+
+
+def test_choose_segment_names_what_it_does_not_take():
+    with pytest.raises(ValueError, match="dataflow='slba'"):
+        js.recorder.choose_segment(1 << 16, dataflow="slba")
+    wanted = js.recorder.choose_segment(1 << 16, 0.5)
+    assert js.recorder.choose_segment(1 << 16, np.float32(0.5)) == wanted
