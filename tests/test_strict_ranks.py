@@ -60,6 +60,8 @@ def indices(rng, how):
     def call(x):
         found = [js.tile_index(mask, (4, 4), align=a, **how) for a in ("grid", "component")]
         found += js.affected_index(mask, [[(3, 1)], [(3, 2)]], (4, 4), **how)
+        costs = jnp.asarray([[3.0, 1.0, 0.0], [9.0, 0.0, -1.0]])
+        found += js.index.portfolio_index(mask, ((4, 4), (2, 4)), costs, **how).indices
         seen = sum(index.to_mask().sum() for index in found)
         words = js.pack_mask(mask, **how)
         return x * (seen + js.unpack_mask(words, 20).sum()).astype(jnp.float32)

@@ -37,7 +37,7 @@ def choose(costs: jax.Array, count: jax.Array, overflow: jax.Array) -> jax.Array
     sizes = count.shape[1]
     if costs.shape[1] == 0:
         return jnp.zeros(costs.shape[0], jnp.int32)
-    named = costs[:, :, 2, None] == jnp.arange(sizes, dtype=jnp.float32)
+    named = costs[:, :, 2, None] == jnp.arange(sizes, dtype=jnp.float32)[None, None]
     visits = jnp.where(named, count[:, None, :], 0).sum(2)
     n = visits.astype(jnp.float32)
     per_wave = jnp.clip(costs[:, :, 4], 1.0, 2.0**30).astype(jnp.int32)  # no list is longer

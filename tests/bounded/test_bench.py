@@ -9,8 +9,10 @@ from jaxsparse.bench import challenge
 
 
 @pytest.fixture
-def command():
+def command(monkeypatch):
     import typer
+
+    monkeypatch.setenv("COLUMNS", "300")  # long paths stay in a line
 
     app = typer.Typer()
     app.command()(challenge.main)

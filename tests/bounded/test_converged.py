@@ -56,6 +56,7 @@ def test_no_images(threshold):
     assert run(jnp.zeros((0, 4))).values.shape == (0, 7)
 
 
+@pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
 def test_shard_map_over_images(implementation, rng):
     layers = layers_of(saturating(rng, (16, 32, 32, 24)))
     x = jnp.asarray(inputs(rng, 32, 16))

@@ -1,5 +1,6 @@
 """What `js.pruned.tune` measures, in which order, and what its cache is trusted with."""
 
+import jax
 import jax.numpy as jnp
 import msgspec
 import numpy as np
@@ -35,6 +36,9 @@ def executor(name, pack=STRIPS.pack, candidates=(None,)):
 
 
 def install(monkeypatch, *some):
+    """These and dense as the CPU's executors."""
+    if jax.default_backend() != "cpu":
+        pytest.skip("they stand in among the CPU's executors")
     dense = executors.executor("cpu", "dense")
     monkeypatch.setitem(executors.EXECUTORS, "cpu", (*some, dense._replace(cost=lambda p: 1e9)))
 
