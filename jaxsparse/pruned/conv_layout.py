@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxsparse.ops.geometry import Geometry
+from jaxsparse.pruned.device import MOST_SHARED_BYTES
 
 LANES = 32
 MOST_FLOATS = 1 << 16  # of a buffer: offsets are 16 bits
-SHARED_BYTES = 227 << 10
 MOST_STRIDE = 31
 
 
@@ -174,7 +174,7 @@ class Layout:
         rows = (tile.images - 1) * self.image_rows + tile.rows - 1
         return rows * self.pitch + tile.cols
 
-    def check(self, most_bytes: int = SHARED_BYTES) -> None:
+    def check(self, most_bytes: int = MOST_SHARED_BYTES) -> None:
         """Raises ValueError where a launch would be refused on a device whose blocks may take
         `most_bytes` of shared memory.
         """

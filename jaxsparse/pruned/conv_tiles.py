@@ -8,8 +8,8 @@ import functools
 from collections.abc import Callable, Iterator
 
 from jaxsparse.ops.geometry import Geometry
-from jaxsparse.pruned.conv_layout import SHARED_BYTES, Layout, Tile
-from jaxsparse.pruned.device import shared_bytes
+from jaxsparse.pruned.conv_layout import Layout, Tile
+from jaxsparse.pruned.device import MOST_SHARED_BYTES, shared_bytes
 from jaxsparse.pruned.executor import Problem
 
 SMS, CLOCK = 132, 1755.0  # cycles a microsecond
@@ -154,7 +154,7 @@ def cost(window: Window, layout: Layout) -> float:
     sums = tile.outputs * tile.positions
     registers = 128 if sums >= 32 or tile.positions == 8 else 112 if sums > 4 else 80
     at_once = min(
-        SHARED_BYTES // (layout.shared_bytes + 1024),
+        MOST_SHARED_BYTES // (layout.shared_bytes + 1024),
         (1 << 16) // (registers * 32 * tile.warps),
         -(-blocks // SMS),
     )

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxsparse.ffi.register import native
+from jaxsparse.pruned.device import MOST_SHARED_BYTES
 
 ENTRIES = 16  # of a run
 SPAN = 256  # inputs that a run reaches
 BITS = (4, 8)  # of a place
 PARTS = (1, 2, 4, 8)
 MOST_INPUTS = 65536  # of a part: 16 bits name a base
-SHARED_BYTES = 227 * 1024
 BLOCKS = (132, 264)  # wanted: one or two a multiprocessor
 
 
@@ -67,7 +67,7 @@ def fits(n_in: int, n_out: int, parts: int, rows: int, blocks: int = BLOCKS[0]) 
     """Whether a block can hold its part of the inputs, its sums, and a thread for each output."""
     return (
         part_inputs(n_in, parts) <= MOST_INPUTS
-        and shared_bytes(n_in, n_out, parts, rows, blocks) <= SHARED_BYTES
+        and shared_bytes(n_in, n_out, parts, rows, blocks) <= MOST_SHARED_BYTES
         and -(-n_out // _groups(n_out, parts, blocks)) <= 32 * most_warps(rows)
     )
 

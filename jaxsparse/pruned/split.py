@@ -14,7 +14,6 @@ ROWS = (1, 2, 4)  # of a lane
 INPUTS = (128, 256)  # of a block
 OUTPUTS = (16, 32, 64, 128)  # of a round
 MOST_PARTS = 8
-SHARED_BYTES = 227 * 1024
 _RING_BYTES = 2 * 16 * 24  # of a warp's ring
 
 

@@ -33,12 +33,8 @@ def exact_codes(values, segment, upper):
     return np.where(zero, 1, np.where(full, 2, 0))
 
 
-@pytest.mark.parametrize("segment", [None, 1, 5, 32])
-@pytest.mark.parametrize("way", DATAFLOWS, indirect=True)
-@pytest.mark.parametrize("name", STACKS)
-def test_codes_are_exact_layer_by_layer(implementation, rng, name, way, segment):
-    stack = STACKS[name](rng)
-    x = inputs(rng, 45, stack[0][0].shape[1])
+def check_codes(stack, x, way, segment, implementation):
+    """Layer by layer: values near the oracle's, exact codes, and what they stand for not read."""
     acts = jnp.asarray(x)
     for i, layer in enumerate(layers_of(stack)):
         acts = js.bounded_matmul(
@@ -49,10 +45,17 @@ def test_codes_are_exact_layer_by_layer(implementation, rng, name, way, segment)
         np.testing.assert_allclose(got, want, atol=1e-5 * (i + 1) * 8)
         codes = exact_codes(got, acts.recorder.segment, np.float32(stack[2][i]))
         np.testing.assert_array_equal(acts.recorder.codes, codes)
-        # What a code stands for is never read.
         known = np.asarray(acts.recorder.spread(got.shape[1])) != 0
-        poisoned = jnp.where(known, jnp.nan, acts.values)
-        acts = js.bounded.Activations(poisoned, acts.recorder)
+        acts = js.bounded.Activations(jnp.where(known, jnp.nan, acts.values), acts.recorder)
+
+
+@pytest.mark.parametrize("segment", [None, 1, 5, 32])
+@pytest.mark.parametrize("way", DATAFLOWS, indirect=True)
+@pytest.mark.parametrize("name", STACKS)
+def test_codes_are_exact_layer_by_layer(implementation, rng, name, way, segment):
+    stack = STACKS[name](rng)
+    x = inputs(rng, 45, stack[0][0].shape[1])
+    check_codes(stack, x, way, segment, implementation)
 
 
 def half_zero(rng):
@@ -69,18 +72,7 @@ def test_codes_of_many_images(implementation, rng, name, way, segment):
     # Blocks of eight images: decided rows, whole rows under a code, parts of rows, values.
     stack = half_zero(rng) if name == "wide" else STACKS[name](rng)
     x = inputs(rng, 1100, stack[0][0].shape[1])
-    acts = jnp.asarray(x)
-    for i, layer in enumerate(layers_of(stack)):
-        acts = js.bounded_matmul(
-            acts, layer, dataflow=way, segment=segment, implementation=implementation
-        )
-        got = np.asarray(acts.materialize())
-        want = oracle(x, *(part[: i + 1] for part in stack))
-        np.testing.assert_allclose(got, want, atol=1e-5 * (i + 1) * 8)
-        codes = exact_codes(got, acts.recorder.segment, np.float32(stack[2][i]))
-        np.testing.assert_array_equal(acts.recorder.codes, codes)
-        known = np.asarray(acts.recorder.spread(got.shape[1])) != 0
-        acts = js.bounded.Activations(jnp.where(known, jnp.nan, acts.values), acts.recorder)
+    check_codes(stack, x, way, segment, implementation)
 
 
 @pytest.mark.parametrize("way", [None, "row", "slab", "column"], indirect=True)

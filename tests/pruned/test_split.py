@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from jaxsparse.pruned.device import MOST_SHARED_BYTES
 from jaxsparse.pruned.executor import Problem
 from jaxsparse.pruned.executors_split import SPLIT_EXECUTOR
 from jaxsparse.pruned.pattern import Pattern
-from jaxsparse.pruned.split import MOST_PARTS, SHARED_BYTES, WARPS, SplitShape, pack_split
+from jaxsparse.pruned.split import MOST_PARTS, WARPS, SplitShape, pack_split
 
 
 def pattern(rng, n, k, density):
@@ -80,7 +81,7 @@ def test_every_candidate_fits(rng, n, k, rows):
         fields = packed.tile & 0xFF, packed.tile >> 8 & 0xFFF, packed.tile >> 20, packed.block
         shape = SplitShape(*fields)
         assert candidate in (None, fields)
-        assert shape.shared_bytes(k) <= SHARED_BYTES
+        assert shape.shared_bytes(k) <= MOST_SHARED_BYTES
         assert packed.parts <= MOST_PARTS
         assert len(packed.extra) == shape.groups(n) * packed.parts * shape.rounds * WARPS * 2
     for wrong in ((3, 256, 64, 1), (1, 256, 64), (1, 256, 64, 0)):
