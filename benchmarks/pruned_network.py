@@ -4,7 +4,7 @@ input of its own.
 
     JAXSPARSE_DATA=DIR python benchmarks/pruned_network.py [--batch 1 8] [--sparsity 0.9]
                                            [--size 224] [--samples 5] [--out FILE.md]
-                                           [--precision highest] [--variant windows]
+                                           [--precision highest] [--variant windows] [--awake]
 
 Patterns are those of the Deep Learning Matrix Collection where JAXSPARSE_DATA is set, random ones
 elsewhere. Exit status 1 when an output was wrong.
@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pruned_cases import layer_of
-from pruned_sides import Chain, Row, compare, report
+from pruned_sides import Chain, Row, awake, compare, keep_freed_memory, report
 
 import jaxsparse as js
 
@@ -103,8 +103,8 @@ def inputs_of(weights: dict[str, tuple[Any, int]], x: jax.Array) -> list[tuple[i
 
 
 def alone(convolve: Any, weights: list[tuple[Any, int]], *xs: jax.Array) -> list[jax.Array]:
-    """The mean of every convolution's result, each of an input of its own."""
-    return [convolve(x, w, stride, None).mean() for x, (w, stride) in zip(xs, weights, strict=True)]
+    """Every convolution's result, each of an input of its own."""
+    return [convolve(x, w, stride, None) for x, (w, stride) in zip(xs, weights, strict=True)]
 
 
 def network(convolve: Any, weights: dict[str, tuple[Any, int]], x: jax.Array) -> jax.Array:
@@ -162,14 +162,13 @@ def rows(batch: int, given: argparse.Namespace) -> tuple[list[Row], str]:
         tuple(jnp.asarray(rng.standard_normal(s, np.float32)) for s in shapes) for _ in range(2)
     ]
     lists = [[some[name] for name in names] for some in (full, plans)]
-    wanted = [np.asarray(jax.jit(functools.partial(alone, conv, lists[0]))(*xs)) for xs in each]
+    answers = jax.jit(functools.partial(alone, conv, lists[0]))
+    wanted = [[np.asarray(y) for y in answers(*xs)] for xs in each]
     layer = compare(
         f"53 convolutions, batch {batch}",
         [
-            Chain("XLA", lambda *xs: jnp.stack(alone(conv, lists[0], *xs)), each, wanted, calls=3),
-            Chain(
-                "pruned", lambda *xs: jnp.stack(alone(ours, lists[1], *xs)), each, wanted, calls=3
-            ),
+            Chain("XLA", lambda *xs: alone(conv, lists[0], *xs), each, wanted, calls=3),
+            Chain("pruned", lambda *xs: alone(ours, lists[1], *xs), each, wanted, calls=3),
         ],
         given.samples,
     )
@@ -187,11 +186,14 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--precision", help="of both sides, as in jax.lax")
     parser.add_argument("--variant", help="the executor that every pruned layer must take")
+    parser.add_argument("--awake", action="store_true", help="keep the cores from halting")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    keep_freed_memory()
     found, notes = [], []
     for batch in given.batch:
-        more, note = rows(batch, given)
+        with awake(given.awake):
+            more, note = rows(batch, given)
         found += more
         for row in more:
             for side in row.samples:

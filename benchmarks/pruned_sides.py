@@ -68,7 +68,8 @@ def awake(wanted: bool = True) -> Iterator[None]:
 
 class Chain:
     """One way of computing `function(*inputs)`: ten calls and more one after the other, on distinct
-    inputs in turn, each waited for; `jit` False calls it as it is.
+    inputs in turn, each waited for; `jit` False calls it as it is. A function of several results
+    has a sequence of arrays for each set in `wants`.
     """
 
     calls = 10
@@ -78,7 +79,7 @@ class Chain:
         name: str,
         function: Callable[..., Any],
         inputs: Sequence[tuple[Any, ...]],
-        wants: Sequence[np.ndarray],
+        wants: Sequence[np.ndarray | Sequence[np.ndarray]],
         *,
         jit: bool = True,
         calls: int = 10,
@@ -98,10 +99,16 @@ class Chain:
         """Nothing: every call was waited for."""
 
     def error(self, which: int) -> float:
-        """Largest error of the last call on set `which` over the largest value; inf for NaN."""
-        got, want = np.asarray(self._out[which], np.float64), self._wants[which]
-        error = np.abs(got - want).max(initial=0.0) / max(1.0, np.abs(want).max(initial=0.0))
-        return float(error) if np.isfinite(error) else float("inf")
+        """Largest error of the last call on set `which` over the largest value, of each of its
+        results; inf for NaN.
+        """
+        got, want = jax.tree.leaves(self._out[which]), jax.tree.leaves(self._wants[which])
+        return max(_error(np.asarray(g, np.float64), w) for g, w in zip(got, want, strict=True))
+
+
+def _error(got: np.ndarray, want: np.ndarray) -> float:
+    error = np.abs(got - want).max(initial=0.0) / max(1.0, np.abs(want).max(initial=0.0))
+    return float(error) if np.isfinite(error) else float("inf")
 
 
 @dataclasses.dataclass(frozen=True)

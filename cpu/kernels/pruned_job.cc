@@ -119,42 +119,48 @@ void PrunedJob::Multiply(const Part& part, int64_t block, const Worker& worker) 
   isa_.multiply_rows(rows);
 }
 
-// Where the channels of sixteen places of a tile go: nullptr past its rows and columns. False where
-// none goes anywhere.
-bool PrunedJob::PixelsOf(int64_t place, const Corner& at, char** pixels) const {
+// Where the channels of the sixteen places of a tile from `place` on go: nullptr past its rows and
+// columns. `place` becomes the next one. False where none goes anywhere.
+bool PrunedJob::PixelsOf(Place& place, const Corner& at, char** pixels) const {
   const ConvGeometry& g = args_.geometry;
   const int64_t rows = std::min(args_.tile.rows, args_.height() - at.y);
   const int64_t columns = std::min(args_.columns(), args_.width() - at.x);
   const int64_t step = g.out_c * SizeOf(args_.out_type);
-  int64_t row = place / args_.tile.pitch, column = place % args_.tile.pitch;
-  int64_t band = (at.x + column) / g.out_w, x = (at.x + column) % g.out_w;
   bool any = false;
-  for (int64_t l = 0; l < kPrunedLanes; ++l) {
-    const int64_t y = band * args_.height() + at.y + row;
-    const bool inside = row < rows && column < columns && y < g.out_h;
-    const int64_t pixel = (at.image * g.out_h + y) * g.out_w + x;
-    pixels[l] = inside ? static_cast<char*>(args_.out) + pixel * step : nullptr;
-    any |= inside;
-    if (++x == g.out_w) {
-      x = 0;
-      ++band;
+  for (int64_t l = 0, count; l < kPrunedLanes; l += count) {
+    const int64_t y = place.band * args_.height() + at.y + place.row;
+    if (place.row < rows && place.column < columns && y < g.out_h) {
+      count = std::min({kPrunedLanes - l, columns - place.column, g.out_w - place.x});
+      char* pixel =
+          static_cast<char*>(args_.out) + ((at.image * g.out_h + y) * g.out_w + place.x) * step;
+      for (int64_t i = 0; i < count; ++i) pixels[l + i] = pixel + i * step;
+      any = true;
+    } else {
+      count = std::min({kPrunedLanes - l, args_.tile.pitch - place.column, g.out_w - place.x});
+      std::fill_n(pixels + l, count, nullptr);
     }
-    if (++column == args_.tile.pitch) {
-      column = 0;
-      ++row;
-      band = at.x / g.out_w;
-      x = at.x % g.out_w;
+    place.x += count;
+    if (place.x == g.out_w) {
+      place.x = 0;
+      ++place.band;
     }
+    place.column += count;
+    if (place.column == args_.tile.pitch) place = FirstPlace(place.row + 1, at);
   }
   return any;
+}
+
+PrunedJob::Place PrunedJob::FirstPlace(int64_t row, const Corner& at) const {
+  return {row, 0, at.x / args_.geometry.out_w, at.x % args_.geometry.out_w};
 }
 
 // Sixteen places at a time, all of their channels: the neighbours of a cache line are written one
 // after the other.
 void PrunedJob::StorePixels(const Part& part, const Worker& worker, const Corner& at) const {
+  Place next = FirstPlace(0, at);
   for (int64_t place = 0; place < sums_stride(); place += kPrunedLanes) {
     char* pixels[kPrunedLanes];
-    if (!PixelsOf(place, at, pixels)) continue;
+    if (!PixelsOf(next, at, pixels)) continue;
     for (int64_t u = 0; u < part.units; ++u) {
       StoreUnit(worker.units[u], worker.sums + u * kPrunedLanes * sums_stride() + place, pixels);
     }

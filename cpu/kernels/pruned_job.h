@@ -42,12 +42,17 @@ class PrunedJob {
   struct Corner {
     int64_t image, y, x;
   };
+  // A place of a tile: its row and column there, its band and the column in that.
+  struct Place {
+    int64_t row, column, band, x;
+  };
   Worker Take(ScratchCarver& carver) const;
   bool NextItem(int64_t worker, int64_t* item);
   Part PartOf(int64_t part, int32_t* slots, int32_t* units, int32_t* found) const;
   void RunItem(int64_t item, Worker& worker) const;
   void Multiply(const Part& part, int64_t block, const Worker& worker) const;
-  bool PixelsOf(int64_t place, const Corner& at, char** pixels) const;
+  Place FirstPlace(int64_t row, const Corner& at) const;
+  bool PixelsOf(Place& place, const Corner& at, char** pixels) const;
   void StorePixels(const Part& part, const Worker& worker, const Corner& at) const;
   void StoreUnit(int64_t unit, const float* sums, char* const* pixels) const;
   void StorePlanes(int64_t unit, const float* sums, const Corner& at) const;

@@ -5,37 +5,50 @@ import numpy as np
 from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.pruned.strips import workers
 
-_CORE_OPS_PER_US = 4.0e4
+# Of one core, in the units of the estimate for strips (jaxsparse/pruned/strips.py), fitted to 22
+# layers on two cores (docs/kernels/pruned_conv.md): XLA's products and convolutions reach this rate
+# on large layers, and pay for moving their operands, and for packing the weights of a window.
+_PRODUCT_OPS_PER_US, _WINDOW_OPS_PER_US = 2.4e5, 2.05e5
+_CORE_BYTES_PER_US, _PACKED_PER_US = 2.25e4, 9.0e2  # weights packed in one of these
 _CUDA_OPS_PER_US = {"highest": 4.0e7, "tf32": 2.5e8, "half": 4.5e8}
-_BYTES_PER_US = {"cpu": 1.0e4, "cuda": 3.0e6}  # a core; a device
+_CUDA_BYTES_PER_US = 3.0e6
 _COLUMN_US = 0.02  # cuDNN's float32 on few positions: its time grows with the depth of the sums
 _LAUNCH = {"cpu": 4.0, "cuda": 5.0}
 
 
-def _operations_per_us(problem: Problem) -> float:
-    if problem.platform == "cpu":
-        return _CORE_OPS_PER_US * min(workers(), 16)
-    if problem.dtype != "float32":
-        return _CUDA_OPS_PER_US["half"]
-    return _CUDA_OPS_PER_US["highest" if problem.precision == "highest" else "tf32"]
+def _moved(problem: Problem) -> float:
+    """Bytes of the weights, the input and the result."""
+    elements = problem.pattern.size + np.prod(problem.x_shape)
+    elements += problem.positions * problem.pattern.n_out
+    return float(elements) * (4.0 if problem.dtype == "float32" else 2.0)
 
 
-def _cost(problem: Problem) -> float:
+def _cost_cpu(problem: Problem) -> float:
+    """Estimated microseconds, rather too few than too many: a plan that is no faster than dense
+    should be dense.
+    """
+    size = problem.pattern.size
+    windows = (problem.pattern.window or (1, 1)) != (1, 1)
+    work = 2.0 * problem.positions * size
+    work /= _PRODUCT_OPS_PER_US if problem.kind == "matmul" else _WINDOW_OPS_PER_US
+    packing = size / _PACKED_PER_US if windows else 0.0
+    shared = work + packing + _moved(problem) / _CORE_BYTES_PER_US
+    return shared / min(workers(), 16) + _LAUNCH["cpu"]
+
+
+def _cost_cuda(problem: Problem) -> float:
     pattern = problem.pattern
-    cores = min(workers(), 16) if problem.platform == "cpu" else 1
-    operations = 2.0 * problem.positions * pattern.size
-    size = 4.0 if problem.dtype == "float32" else 2.0
-    elements = pattern.size + np.prod(problem.x_shape) + problem.positions * pattern.n_out
-    moving = size * elements / (_BYTES_PER_US[problem.platform] * cores)
-    work = operations / _operations_per_us(problem)
-    if problem.kind == "conv" and problem.platform == "cuda" and problem.precision == "highest":
+    precision = "highest" if problem.precision == "highest" else "tf32"
+    rate = _CUDA_OPS_PER_US["half" if problem.dtype != "float32" else precision]
+    work = 2.0 * problem.positions * pattern.size / rate
+    if problem.kind == "conv" and problem.precision == "highest":
         work = max(work, _COLUMN_US * pattern.n_in)
-    return float(max(work, moving)) + _LAUNCH[problem.platform]
+    return max(work, _moved(problem) / _CUDA_BYTES_PER_US) + _LAUNCH["cuda"]
 
 
 def _pack(problem: Problem, candidate: object) -> Packed:
     raise TypeError("the dense executor packs nothing: it is XLA's own product")
 
 
-DENSE_CPU = Executor("dense", "cpu", lambda problem: None, _cost, _pack)
-DENSE_CUDA = Executor("dense", "cuda", lambda problem: None, _cost, _pack)
+DENSE_CPU = Executor("dense", "cpu", lambda problem: None, _cost_cpu, _pack)
+DENSE_CUDA = Executor("dense", "cuda", lambda problem: None, _cost_cuda, _pack)

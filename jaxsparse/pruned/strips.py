@@ -34,7 +34,10 @@ _CACHE = 1 << 14  # floats of a panel that the first-level cache keeps beside th
 _LOAD, _CROSSING_LOAD, _SHIFTED_LOAD, _SPILL, _KEPT = 0.2, 0.36, 0.36, 0.13, 40.0
 _ENTRY, _LEAST_ENTRY, _VISIT, _SUM, _PACK, _STORE = 0.4, 1.1, 3.1, 0.77, 2.2, 3.5
 _CALL, _LATE = 3.0, 12.0
-_ALIGN = 64
+# Microseconds a pixel whose channels are no whole cache lines, where two workers write it at the
+# same time: each waits for the line of both.
+_SHARED_LINE = 0.2
+_ALIGN = 64  # bytes: a cache line
 #: What the workspace may take, as a share of the activations (input and result, float32).
 MOST_MEMORY = 1.3
 
@@ -198,7 +201,14 @@ def span(tile: Tile, parts: int, problem: Problem) -> float:
     even = (items * each + others * _LATE) / (others + 1)  # if items could be cut
     own = min(items, int(even / each) + 1)
     ends = [max(n * each, _LATE + -(-(items - n) // others) * each) for n in (own, own - 1)]
-    return min(ends) if own < items else min(*ends, items * each)
+    shared = _SHARED_LINE * problem.positions if parts > 1 and _cuts_lines(problem) else 0.0
+    return min(ends) + shared if own < items else min(*(e + shared for e in ends), items * each)
+
+
+def _cuts_lines(problem: Problem) -> bool:
+    """Whether the channels of a part end inside a cache line."""
+    size = 4 if problem.out_dtype == "float32" else 2
+    return not problem.channels_first and problem.pattern.n_out * size % _ALIGN != 0
 
 
 def fits(tile: Tile, kernel_hw: tuple[int, int], geo: Geometry) -> bool:
