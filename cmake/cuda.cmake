@@ -54,7 +54,7 @@ if(cuda_built)
   if(NOT toolkit_owner STREQUAL "machine")
     set(kernels ${CMAKE_CURRENT_BINARY_DIR}/kernels)
   endif()
-  set(variant_ops masked_conv masked_conv_dkernel pruned_rows pruned_windows grouped_matmul masked_matmul)
+  set(variant_ops masked_conv masked_conv_mma masked_conv_dkernel pruned_rows pruned_windows grouped_matmul masked_matmul)
   include(ExternalProject)
   ExternalProject_Add(kernels
     SOURCE_DIR ${CMAKE_CURRENT_SOURCE_DIR}/cuda

@@ -10,6 +10,7 @@
 
 #include "cuda/kernels/masked_conv_device.h"
 #include "cuda/kernels/masked_conv_dkernel_wgmma.h"
+#include "cuda/kernels/masked_conv_mma.h"
 #include "cuda/kernels/masked_conv_wgmma.h"
 #include "cuda/kernels/masked_matmul_workspace.h"
 
@@ -32,9 +33,11 @@ ConvGeometry ToGeometry(const Sizes& s) {
 
 void BindWorkspace(nanobind::module_& m) {
   m.def("masked_conv_workspace", [](const Sizes& geometry, int dtype, int variant) -> int64_t {
+    const ConvGeometry g = ToGeometry(geometry);
+    const DType type = static_cast<DType>(dtype);
+    if (IsMaskedConvMma(variant)) return MaskedConvMmaScratchBytes(g, type);
     if (variant < kFirstTensorCoreRow) return 0;
-    return MaskedConvWgmmaScratchBytes(ToGeometry(geometry), static_cast<DType>(dtype),
-                                       variant - kFirstTensorCoreRow);
+    return MaskedConvWgmmaScratchBytes(g, type, variant - kFirstTensorCoreRow);
   });
   m.def("masked_conv_device_workspace",
         [](const Sizes& geometry, int dtype, const std::vector<int>& variants) {

@@ -4,6 +4,7 @@
 #include "cuda/ffi/masked_conv_operands.h"
 #include "cuda/kernels/masked_conv_direct.h"
 #include "cuda/kernels/masked_conv_ffma.h"
+#include "cuda/kernels/masked_conv_mma.h"
 #include "cuda/kernels/masked_conv_wgmma.h"
 #include "cuda/kernels/zero_fill.h"
 
@@ -31,7 +32,14 @@ constexpr int64_t kDirect = 0, kFfma = 1;
 const char* VariantReason(const MaskedConvArgs& args, int64_t variant) {
   if (variant == kDirect) return nullptr;
   if (variant == kFfma) return MaskedConvFfmaReason(args);
-  if (variant < kFirstTensorCoreRow) return "variant must be 0 (direct), 1 (ffma) or 16 + row";
+  if (IsMaskedConvMma(variant)) {
+    if (const char* reason = MaskedConvMmaReason(args, variant)) return reason;
+    const int64_t bytes = MaskedConvMmaScratchBytes(args.geometry, args.in_type);
+    return args.scratch_bytes < bytes ? "scratch is too small" : nullptr;
+  }
+  if (variant < kFirstTensorCoreRow) {
+    return "variant must be 0 (direct), 1 (ffma), a row of mma.sync, or 16 + row";
+  }
   if (variant - kFirstTensorCoreRow > INT32_MAX) return "variant names no row";
   const int row = static_cast<int>(variant - kFirstTensorCoreRow);
   if (const char* reason = MaskedConvWgmmaReason(args, row)) return reason;
@@ -44,6 +52,7 @@ const char* VariantReason(const MaskedConvArgs& args, int64_t variant) {
 cudaError_t Launch(const MaskedConvArgs& args, int64_t variant, cudaStream_t stream) {
   if (variant == kDirect) return LaunchMaskedConvDirect(args, stream);
   if (variant == kFfma) return LaunchMaskedConvFfma(args, stream);
+  if (IsMaskedConvMma(variant)) return LaunchMaskedConvMma(args, variant, stream);
   return LaunchMaskedConvWgmma(args, static_cast<int>(variant - kFirstTensorCoreRow), stream);
 }
 
@@ -67,7 +76,7 @@ ffi::Error MaskedConv(cudaStream_t stream, MaskedConvAttrs a, ffi::AnyBuffer x,
   const cudaError_t placed = PlaceBase(operands, stream);
   if (placed != cudaSuccess) return CudaStatus(kOp, placed);
   if (const char* reason = VariantReason(args, a.variant)) return Invalid(kOp, reason);
-  const bool fills = a.variant >= kFirstTensorCoreRow;  // beside its products
+  const bool fills = a.variant != kDirect && a.variant != kFfma;  // beside its products
   if (args.zero_fill && !fills) {
     const cudaError_t status = LaunchZeroFill(args, stream);
     if (status != cudaSuccess) return CudaStatus(kOp, status);
@@ -83,6 +92,7 @@ ffi::Error MaskedConvInit() {
     cudaError_t status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     if (status == cudaSuccess) status = PrepareMaskedConvDirect();
     if (status == cudaSuccess) status = PrepareMaskedConvFfma();
+    if (status == cudaSuccess) status = PrepareMaskedConvMma();
     if (status == cudaSuccess) status = PrepareZeroFill();
     if (status == cudaSuccess && major == 9) status = PrepareMaskedConvWgmma();
     return status;

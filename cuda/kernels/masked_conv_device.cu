@@ -7,6 +7,8 @@
 #include "cuda/core/dtype.cuh"
 #include "cuda/kernels/masked_conv_device_params.h"
 #include "cuda/kernels/masked_conv_devices.h"
+#include "cuda/kernels/masked_conv_mma.h"
+#include "cuda/kernels/masked_conv_mma_device.h"
 #include "cuda/kernels/masked_conv_problem.h"
 #include "cuda/kernels/masked_conv_wgmma.h"
 #include "cuda/kernels/masked_conv_workspace.h"
@@ -23,7 +25,7 @@ constexpr int64_t kFlagBytes = kMaxConvCtas * kConsumerWarps * sizeof(uint32_t);
 struct Kernel {
   bool (*holds)(int), (*loads_boxes)(int);
   cudaError_t (*prepare)(int*);
-  cudaError_t (*launch)(const DeviceParams&, const CUtensorMap&, const CUtensorMap&, int,
+  cudaError_t (*launch)(const DeviceParams&, const CUtensorMap&, const CUtensorMap&, int, bool,
                         cudaStream_t);
 };
 
@@ -114,11 +116,14 @@ const char* MaskedConvDeviceReason(const MaskedConvArgs& args, const ConvChoice&
     if (c.list != kEveryTile && (c.list < 0 || c.list >= choice.lists)) {
       return "a candidate names no list";
     }
-    if (!kKernels[static_cast<int>(args.in_type)].holds(c.variant)) {
-      return "a candidate is no row of the variant table that is one CTA wide";
+    const bool mma = IsMaskedConvMma(c.variant);
+    if (!mma && !kKernels[static_cast<int>(args.in_type)].holds(c.variant)) {
+      return "a candidate is no row of the variant tables that is one CTA wide";
     }
     one.tiles = TilesOf(args, choice, c);
-    if (const char* reason = MaskedConvWgmmaReason(one, RowOf(c.variant))) return reason;
+    const char* reason =
+        mma ? MaskedConvMmaReason(one, c.variant) : MaskedConvWgmmaReason(one, RowOf(c.variant));
+    if (reason != nullptr) return reason;
   }
   return nullptr;
 }
@@ -127,12 +132,16 @@ int64_t MaskedConvDeviceScratchBytes(const ConvGeometry& g, DType type, const in
                                      int count) {
   int64_t most = 0;
   for (int i = 0; i < count; ++i) {
-    most = std::max(most, MaskedConvWgmmaScratchBytes(g, type, RowOf(variants[i])));
+    most = std::max(most, IsMaskedConvMma(variants[i])
+                              ? MaskedConvMmaScratchBytes(g, type)
+                              : MaskedConvWgmmaScratchBytes(g, type, RowOf(variants[i])));
   }
   return most;
 }
 
 cudaError_t PrepareMaskedConvDevice() {
+  const cudaError_t ready = PrepareMaskedConvMmaDevice();
+  if (ready != cudaSuccess) return ready;
   return devices.Ready([](int, Device* found) {
     cudaError_t status = PrepareConvWorkspace();
     for (int t = 0; t < kTypes && status == cudaSuccess; ++t) {
@@ -147,10 +156,11 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
   if (MaskedConvDeviceReason(args, choice) != nullptr) return cudaErrorInvalidValue;
   MaskedConvArgs a = args;
   int variants[kMaxCandidates];
-  bool streams = false, boxes = false, in_order = false;
+  bool streams = false, boxes = false, in_order = false, wgmma = false, mma = false;
   bool late[kMaxLists] = {};  // lists that candidates visit and that may overflow
   for (int i = 0; i < choice.candidates; ++i) {
     variants[i] = choice.candidate[i].variant;
+    (IsMaskedConvMma(variants[i]) ? mma : wgmma) = true;
     streams |= Streams(a.geometry, a.in_type, variants[i]);
     boxes |= LoadsBoxes(a, variants[i]);
     if (ListHoldsEveryTile(a.geometry, TilesOf(a, choice, choice.candidate[i]))) continue;
@@ -166,21 +176,22 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
     status = FillZeros(a, choice, late, stream);
     a.zero_fill = false;
   }
-  CUtensorMap weights, image = {};
-  if (status == cudaSuccess) status = MapConvWeights(a, stream, &weights);
   DeviceParams p = MakeDeviceParams(a, choice);
   p.conv.zero_fill = a.zero_fill;
+  if (status == cudaSuccess && mma) status = LaunchMaskedConvMmaDevice(a, p, stream);
+  if (!wgmma) return status;
+  CUtensorMap weights, image = {};
+  if (status == cudaSuccess) status = MapConvWeights(a, stream, &weights);
   if (status == cudaSuccess && boxes) status = MapConvImage(a, p.conv, &p.plan, &image);
   if (status == cudaSuccess && streams) {
     char* flags = static_cast<char*>(a.scratch) + ConvWeightBytes(a.geometry, a.in_type);
     p.conv.flags = reinterpret_cast<uint32_t*>(flags);
     p.conv.parts = reinterpret_cast<float*>(flags + kFlagBytes);
-    status = LaunchClearFlags(p.conv.flags, kMaxConvCtas * kConsumerWarps, stream);
   }
   if (status != cudaSuccess) return status;
   const int type = static_cast<int>(a.in_type);
   const int ctas = std::min(devices.Current().ctas[type], kMaxConvCtas);
-  return kKernels[type].launch(p, weights, image, ctas, stream);
+  return kKernels[type].launch(p, weights, image, ctas, streams, stream);
 }
 
 }  // namespace jaxsparse

@@ -7,66 +7,30 @@
 // Tile:     the candidate's. All bodies have the same threads and no cluster; the launch asks for
 //           the shared memory of the largest, which costs nothing at one CTA a multiprocessor.
 // Pipeline: pick -> the body of masked_conv_wgmma.cuh or masked_conv_box.cuh. The branch is uniform
-//           over the grid; bodies that do not run cost code size only.
-// Measured (H200): 0.3-2.6 us more than the same variant launched directly; 5 and more for 256
-//           outputs at densities of .3 and .5.
+//           over the grid. Rows that stream K stand in a second kernel, behind the one of the
+//           others, which clears their flags where one of them is picked, and ends.
+// Measured (H200): 0.3-2.6 us more than the same variant launched directly. Where all bodies were
+//           one kernel of 3.3 MB, rows that stream K took 4 to 17 us more than in a kernel of two
+//           bodies (0.5 MB), and m128n256 0 to 4.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
-#include <cmath>
+#include <algorithm>
+#include <climits>
 
-#include "cuda/index/cost.cuh"
 #include "cuda/kernels/masked_conv_box.cuh"
 #include "cuda/kernels/masked_conv_device_params.h"
+#include "cuda/kernels/masked_conv_pick.cuh"
+#include "cuda/kernels/masked_conv_problem.h"
 #include "cuda/kernels/masked_conv_wgmma.cuh"
 
 namespace jaxsparse {
 
-// The candidate to run, the same in every thread of the grid.
-class Pick {
- public:
-  __device__ explicit Pick(const DeviceParams& p) {
-    PrefetchCounts(p);
-    const int chosen = p.choice != nullptr ? *p.choice : Cheapest(p);
-    const int candidate = chosen < 0 || chosen >= p.candidates ? 0 : chosen;
-    variant_ = __shfl_sync(~0u, p.variant[candidate], 0);
-    source_ = __shfl_sync(~0u, p.source[candidate], 0);
-  }
-
-  __device__ int variant() const { return variant_; }
-  __device__ int source() const { return source_; }
-
- private:
-  // The body's first load, on its way while the choice is.
-  __device__ static void PrefetchCounts(const DeviceParams& p) {
-    if (threadIdx.x >= p.candidates) return;
-    const int32_t* count = p.rows[p.source[threadIdx.x]].count;
-    if (count != nullptr) asm volatile("prefetch.global.L1 [%0];" ::"l"(count));
-  }
-
-  // The first candidate of the least cost; one whose list overflowed costs infinity.
-  __device__ static int Cheapest(const DeviceParams& p) {
-    const int lane = threadIdx.x % 32;
-    float cost = INFINITY;
-    if (lane < p.candidates) {
-      const RowList& rows = p.rows[p.source[lane]];
-      const int count = rows.count == nullptr ? 0 : max(*rows.count, 0);
-      const float total = VariantCost(p.costs + kCostColumns * lane, count);
-      if (count <= rows.capacity && total < INFINITY) cost = total;
-    }
-    int best = lane;
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      const float other = __shfl_xor_sync(~0u, cost, step);
-      const int from = __shfl_xor_sync(~0u, best, step);
-      if (other < cost || (other == cost && from < best)) cost = other, best = from;
-    }
-    return best;
-  }
-
-  int variant_, source_;
-};
+// The threads of a CTA: the flags of partial tiles.
+__device__ inline void ClearFlags(uint32_t* flags) {
+  for (int i = threadIdx.x; i < kMaxConvCtas * kConsumerWarps; i += kConvThreads) flags[i] = 0;
+}
 
 // A row of the variant table as one body among others, where it is one CTA wide.
 template <typename T, int TileM, int TileN, int Stages, int Cluster, int SplitK, int StreamK,
@@ -86,9 +50,13 @@ struct DeviceBody {
     }
   }
 
+  // In the kernel of rows that stream K, or in the one of the others, which clears their flags.
+  template <bool Streams>
   __device__ static __forceinline__ void Run(const DeviceParams& p, const CUtensorMap& weights,
                                              const CUtensorMap& image, int source, uint8_t* raw) {
-    if constexpr (kHeld && Box != 0) {
+    if constexpr (kHeld && Streams != (StreamK != 0)) {
+      if (!Streams && blockIdx.x == 0) ClearFlags(p.conv.flags);
+    } else if constexpr (kHeld && Box != 0) {
       static_assert(Boxes::kThreads == kConvThreads, "bodies of one kernel share its threads");
       RunBoxConv<Boxes>(p.conv, p.rows[source], p.plan, weights, image, raw);
     } else if constexpr (kHeld) {
@@ -111,7 +79,7 @@ constexpr int DeviceSharedBytes() {
   return most;
 }
 
-template <typename T>
+template <typename T, bool Streams>
 __global__ void __launch_bounds__(kConvThreads, 1)
     MaskedConvDeviceKernel(const __grid_constant__ DeviceParams p,
                            const __grid_constant__ CUtensorMap weights,
@@ -120,9 +88,9 @@ __global__ void __launch_bounds__(kConvThreads, 1)
   extern __shared__ uint8_t raw[];
   const Pick pick(p);
   switch (pick.variant()) {
-#define JAXSPARSE_VARIANT(number, name, ...)                                \
-  case number:                                                              \
-    DeviceBody<T, __VA_ARGS__>::Run(p, weights, image, pick.source(), raw); \
+#define JAXSPARSE_VARIANT(number, name, ...)                                                  \
+  case number:                                                                                \
+    DeviceBody<T, __VA_ARGS__>::template Run<Streams>(p, weights, image, pick.source(), raw); \
     break;
 #include "masked_conv_table.inc"
 #undef JAXSPARSE_VARIANT
@@ -156,24 +124,36 @@ bool MaskedConvDevice<T>::LoadsBoxes(int variant) {
 
 template <typename T>
 cudaError_t MaskedConvDevice<T>::Prepare(int* ctas) {
-  const auto kernel = MaskedConvDeviceKernel<T>;
-  const cudaError_t status = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, DeviceSharedBytes<T>());
-  int device = 0, processors = 0, each = 0;
-  if (status != cudaSuccess || cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, kConvThreads,
-                                                    DeviceSharedBytes<T>()) != cudaSuccess) {
-    return status != cudaSuccess ? status : cudaGetLastError();
+  int device = 0, processors = 0, least = INT_MAX;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status == cudaSuccess) {
+    status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   }
-  *ctas = processors * each;
-  return cudaSuccess;
+  for (const auto kernel : {MaskedConvDeviceKernel<T, false>, MaskedConvDeviceKernel<T, true>}) {
+    int each = 0;
+    if (status == cudaSuccess) {
+      status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    DeviceSharedBytes<T>());
+    }
+    if (status == cudaSuccess) {
+      status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, kConvThreads,
+                                                             DeviceSharedBytes<T>());
+    }
+    least = std::min(least, each);
+  }
+  *ctas = processors * least;
+  return status;
 }
 
 template <typename T>
 cudaError_t MaskedConvDevice<T>::Launch(const DeviceParams& p, const CUtensorMap& weights,
-                                        const CUtensorMap& image, int ctas, cudaStream_t stream) {
-  MaskedConvDeviceKernel<T>
+                                        const CUtensorMap& image, int ctas, bool streams,
+                                        cudaStream_t stream) {
+  MaskedConvDeviceKernel<T, false>
+      <<<ctas, kConvThreads, DeviceSharedBytes<T>(), stream>>>(p, weights, image);
+  const cudaError_t status = cudaGetLastError();
+  if (status != cudaSuccess || !streams) return status;
+  MaskedConvDeviceKernel<T, true>
       <<<ctas, kConvThreads, DeviceSharedBytes<T>(), stream>>>(p, weights, image);
   return cudaGetLastError();
 }

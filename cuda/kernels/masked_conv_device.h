@@ -1,5 +1,6 @@
 // The masked convolution that chooses on the device: one kernel holds every tensor-core row of
-// variants/masked_conv.toml that is one CTA wide, and runs the candidate that costs least.
+// variants/masked_conv.toml that is one CTA wide and does not stream K, one those that do, one
+// every row of variants/masked_conv_mma.toml; the candidate that costs least runs.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -32,9 +32,9 @@ struct MaskedConvDevice {
   // holds at once.
   static cudaError_t Prepare(int* ctas);
 
-  // `image` is read where a candidate loads boxes.
+  // One launch, and one more where a candidate streams K. `image` is read where one loads boxes.
   static cudaError_t Launch(const DeviceParams& p, const CUtensorMap& weights,
-                            const CUtensorMap& image, int ctas, cudaStream_t stream);
+                            const CUtensorMap& image, int ctas, bool streams, cudaStream_t stream);
 };
 
 }  // namespace jaxsparse

@@ -1,4 +1,4 @@
-// ConvDevices: what a launcher of the Hopper engine finds out about each device, once.
+// ConvDevices: what a launcher of a tensor-core engine finds out about each device, once.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,19 +9,20 @@
 
 namespace jaxsparse {
 
-template <class Found>
+// `HopperOnly`: of the engine that needs wgmma.
+template <class Found, bool HopperOnly = true>
 class ConvDevices {
  public:
   // Runs `prepare(int device, Found*)` for the current device unless that was done; outside any
-  // capture the first time. On a device that is no Hopper nothing is prepared and the status is
-  // success: ConvProblemReason refuses it.
+  // capture the first time. Where it must be a Hopper and is none, nothing is prepared and the
+  // status is success: ConvProblemReason refuses it.
   template <class Prepare>
   cudaError_t Ready(Prepare prepare) {
     int device = 0;
     const cudaError_t status = cudaGetDevice(&device);
     if (status != cudaSuccess) return status;
     if (device >= kMaxConvDevices) return cudaErrorInvalidDevice;
-    if (!OnHopper()) return cudaSuccess;
+    if (HopperOnly && !OnHopper()) return cudaSuccess;
     Entry& entry = entries_[device];
     std::call_once(entry.once, [&] { entry.status = prepare(device, &entry.found); });
     return entry.status;

@@ -4,11 +4,9 @@
 // unit) places 16 bytes of a pixel so that neither the copies nor the reads meet in a bank.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 
+#include "cuda/core/mma_sync.cuh"
 #include "cuda/kernels/masked_conv_async.cuh"
 
 namespace jaxsparse::simt {
@@ -19,30 +17,6 @@ __device__ __forceinline__ void LoadTransposed(uint32_t shared, uint32_t (&out)[
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
                : "r"(shared));
-}
-
-__device__ __forceinline__ void Mma(__nv_bfloat16, float (&c)[4], const uint32_t (&a)[4],
-                                    uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ void Mma(__half, float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                    uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ void MmaTf32(float (&c)[4], const uint32_t (&a)[4],
-                                        const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 __device__ __forceinline__ uint32_t RoundTf32(float v) {
@@ -116,8 +90,8 @@ struct HalfMma : WarpGrid<kN> {
         LoadTransposed(b + Offset<kN>(pixel, (this->n0 + j * 8) / 8 + block / 2), right);
 #pragma unroll
         for (int i = 0; i < this->kFragsM; ++i) {
-          Mma(T{}, this->sums[i][j], left[i], right[0], right[1]);
-          Mma(T{}, this->sums[i][j + 1], left[i], right[2], right[3]);
+          ptx::MmaSync<T>(this->sums[i][j], left[i], right[0], right[1]);
+          ptx::MmaSync<T>(this->sums[i][j + 1], left[i], right[2], right[3]);
         }
       }
     }
@@ -165,7 +139,9 @@ struct Tf32Mma : WarpGrid<kN>, PaddedRows<24> {
       for (int j = 0; j < this->kFragsN; ++j) {
         const uint32_t right[2] = {RoundTf32(b0[j * 8]), RoundTf32(b0[4 * (kN + 8) + j * 8])};
 #pragma unroll
-        for (int i = 0; i < this->kFragsM; ++i) MmaTf32(this->sums[i][j], left[i], right);
+        for (int i = 0; i < this->kFragsM; ++i) {
+          ptx::MmaSync<TF32>(this->sums[i][j], left[i], right[0], right[1]);
+        }
       }
     }
   }

@@ -14,8 +14,7 @@
 // Grid:     four CTAs a multiprocessor x blocks of 32 outputs.
 #pragma once
 
-#include <type_traits>
-
+#include "cuda/core/mma_sync.cuh"
 #include "cuda/kernels/masked_conv_pixels.cuh"
 #include "cuda/tile/scatter_store.cuh"
 
@@ -34,25 +33,6 @@ struct NarrowParams {
   const uint16_t *x, *kernel;
   int in_c;
 };
-
-// d += a * b: 16 x 16 by 16 x 8.
-template <class T>
-__device__ __forceinline__ void NarrowMma(float* d, const uint32_t (&a)[4],
-                                          const uint32_t (&b)[2]) {
-  if constexpr (std::is_same_v<T, __half>) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  } else {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  }
-}
 
 // This lane's places in K: 2q, 2q + 1, 2q + 8 and 2q + 9 of every step, q its place in its quad.
 __device__ __forceinline__ int NarrowPlace(int step, int i) {
@@ -160,7 +140,9 @@ __global__ void __launch_bounds__(kNarrowThreads, kSteps > 2 ? 3 : 4)
         a[i] = Pair(window.Read(corner[i % 2], k), window.Read(corner[i % 2], k + 1));
       }
 #pragma unroll
-      for (int j = 0; j < kNarrowOutputs / 8; ++j) NarrowMma<T>(sums + 4 * j, a, weights.b[s][j]);
+      for (int j = 0; j < kNarrowOutputs / 8; ++j) {
+        ptx::MmaSync<T>(sums + 4 * j, a, weights.b[s][j][0], weights.b[s][j][1]);
+      }
     }
     store.Store(sums, target);
   }

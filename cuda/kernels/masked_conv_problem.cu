@@ -18,39 +18,17 @@ bool Aligned16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-const char* ShapeReason(const MaskedConvArgs& a) {
+// What the copies of 16 bytes do not reach.
+const char* ChannelReason(const MaskedConvArgs& a) {
   const ConvGeometry& g = a.geometry;
-  const int64_t kMax = std::numeric_limits<int32_t>::max();
-  const int64_t kMostRows = kMax - 1024;  // a compute tile past the last row is numbered too
-  const int64_t kMostInputs = int64_t{1} << 27, kMostOutputs = int64_t{1} << 20;
   const int64_t pixel_units = g.in_c * Bytes(a.in_type) / kUnitBytes;
-  if (g.groups != 1) return "groups is not 1";
   if (g.in_c < 1 || g.in_c * Bytes(a.in_type) % kUnitBytes != 0) {
     return "an input pixel is not a multiple of 16 bytes";
   }
   if (g.out_c * Bytes(a.in_type) % kUnitBytes != 0) {
     return "a row of weights is not a multiple of 16 bytes";
   }
-  if (g.kernel_h * g.kernel_w > kMaxTaps || g.kernel_h > 32 || g.kernel_w > 32) {
-    return "the kernel has more than 64 taps or is wider than 32";
-  }
-  if (g.kernel_h * g.kernel_w * g.in_c > kMostInputs || g.out_c > kMostOutputs) {
-    return "the kernel has more than 2^27 inputs an output or 2^20 outputs";
-  }
-  if (g.batch * g.out_h * g.out_w > kMostRows ||
-      a.tiles.capacity * a.tiles.tile_h * a.tiles.tile_w > kMostRows) {
-    return "more than 2^31 output pixels";
-  }
-  if (g.batch * g.in_h * g.in_w > kMax || g.batch * g.in_h * g.in_w * pixel_units > int64_t{1}
-                                                                                        << 32) {
-    return "the input passes 64 GiB or 2^31 pixels";
-  }
-  const int64_t reach =
-      std::max(g.out_h * g.stride_h + int64_t{g.kernel_h} * g.dilation_h + std::abs(g.pad_top),
-               g.out_w * g.stride_w + int64_t{g.kernel_w} * g.dilation_w + std::abs(g.pad_left));
-  if (reach > kMax || g.in_h * g.lhs_dilation_h > kMax || g.in_w * g.lhs_dilation_w > kMax) {
-    return "an image side passes 2^31 pixels";
-  }
+  if (g.batch * g.in_h * g.in_w * pixel_units > int64_t{1} << 32) return "the input passes 64 GiB";
   return nullptr;
 }
 
@@ -64,8 +42,7 @@ bool OnHopper() {
          major == 9 && minor == 0;
 }
 
-const char* ConvProblemReason(const MaskedConvArgs& a) {
-  if (!OnHopper()) return "the device is not of compute capability 9.0";
+const char* ConvOperandReason(const MaskedConvArgs& a) {
   if (a.highest && a.in_type == DType::kF32) return "float32 products are asked for, not TF32";
   if (a.out_type != a.in_type && a.out_type != DType::kF32) {
     return "the result is neither of the input's type nor float32";
@@ -74,7 +51,41 @@ const char* ConvProblemReason(const MaskedConvArgs& a) {
       !Aligned16(a.residual)) {
     return "an operand is not aligned to 16 bytes";
   }
-  return ShapeReason(a);
+  return nullptr;
+}
+
+const char* ConvSizeReason(const MaskedConvArgs& a) {
+  const ConvGeometry& g = a.geometry;
+  const int64_t kMax = std::numeric_limits<int32_t>::max();
+  const int64_t kMostRows = kMax - 1024;  // a compute tile past the last row is numbered too
+  const int64_t kMostInputs = int64_t{1} << 27, kMostOutputs = int64_t{1} << 20;
+  if (g.groups != 1) return "groups is not 1";
+  if (g.in_c < 1) return "the input has no channels";
+  if (g.kernel_h * g.kernel_w > kMaxTaps || g.kernel_h > 32 || g.kernel_w > 32) {
+    return "the kernel has more than 64 taps or is wider than 32";
+  }
+  if (g.kernel_h * g.kernel_w * g.in_c > kMostInputs || g.out_c > kMostOutputs) {
+    return "the kernel has more than 2^27 inputs an output or 2^20 outputs";
+  }
+  if (g.batch * g.out_h * g.out_w > kMostRows ||
+      a.tiles.capacity * a.tiles.tile_h * a.tiles.tile_w > kMostRows) {
+    return "more than 2^31 output pixels";
+  }
+  if (g.batch * g.in_h * g.in_w > kMax) return "the input passes 2^31 pixels";
+  const int64_t reach =
+      std::max(g.out_h * g.stride_h + int64_t{g.kernel_h} * g.dilation_h + std::abs(g.pad_top),
+               g.out_w * g.stride_w + int64_t{g.kernel_w} * g.dilation_w + std::abs(g.pad_left));
+  if (reach > kMax || g.in_h * g.lhs_dilation_h > kMax || g.in_w * g.lhs_dilation_w > kMax) {
+    return "an image side passes 2^31 pixels";
+  }
+  return nullptr;
+}
+
+const char* ConvProblemReason(const MaskedConvArgs& a) {
+  if (!OnHopper()) return "the device is not of compute capability 9.0";
+  if (const char* reason = ConvOperandReason(a)) return reason;
+  if (const char* reason = ConvSizeReason(a)) return reason;
+  return ChannelReason(a);
 }
 
 int64_t ConvKSteps(const ConvGeometry& g, DType type) {

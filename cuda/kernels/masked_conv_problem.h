@@ -18,6 +18,14 @@ inline constexpr int kMaxConvCtas = 144;  // of one launch
 // Whether the current device is of compute capability 9.0.
 bool OnHopper();
 
+// Why no tensor-core kernel takes these operands: float32 products that are asked for, types,
+// alignment; or nullptr.
+const char* ConvOperandReason(const MaskedConvArgs& args);
+
+// Why a kernel that counts pixels, taps and channels in 32 bits cannot run this problem: groups,
+// sizes; or nullptr.
+const char* ConvSizeReason(const MaskedConvArgs& args);
+
 // Why the engine cannot run this problem on the current device, or nullptr when it can.
 const char* ConvProblemReason(const MaskedConvArgs& args);
 

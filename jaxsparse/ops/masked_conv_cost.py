@@ -71,6 +71,7 @@ def terms(row: Variant, work: Work, area: int, processors: int) -> Terms:
     narrow = row.fields["box"] and pixel_bytes == NARROW_BYTES
     steps = work.taps if narrow else -(-work.taps * pixel_bytes // STEP_BYTES)
     columns = max(-(-work.outputs // row.fields["tile_n"]), 1)
+    processors *= row.fields.get("resident", 1)  # CTAs of one
     rows = processors * row.fields["tile_m"] / (columns * split)
     pixel = work.outputs * work.itemsize / MEGABYTE
     return Terms(-(-steps // split), max(rows / area, 1.0), work.pixels * pixel, area * pixel)

@@ -16,7 +16,14 @@ from jaxsparse.index import TileIndex
 from jaxsparse.index.chosen import ChosenIndex
 from jaxsparse.ops import masked_conv_native
 from jaxsparse.ops.masked_conv_cost import Work, candidate, dense
-from jaxsparse.ops.masked_conv_native import ACTIVATIONS, DTYPES, attributes, reason_against, sizes
+from jaxsparse.ops.masked_conv_native import (
+    ACTIVATIONS,
+    DTYPES,
+    attributes,
+    mma_channels,
+    reason_against,
+    sizes,
+)
 from jaxsparse.select.costs import (
     EVERY,
     Candidate,
@@ -33,10 +40,14 @@ from jaxsparse.select.variants import Variant, table
 
 #: The most candidates of one call (docs/kernels/contract.md).
 MOST = 8
-#: Microseconds of the launch that clears the flags of candidates that stream K.
-CLEARING = 1.0
+#: Microseconds of the second kernel, which candidates that stream K need
+#: (docs/kernels/masked_conv.md, "In the kernel that chooses").
+STREAMING_US = 1.0
 #: A candidate that lowers the mean share of the best by less than this is left out.
 LEAST_GAIN = 0.001
+#: How much longer mma.sync rows of 64 columns take beside others: the kernel that holds all leaves
+#: two CTAs a multiprocessor, alone they have three or four.
+NARROW_BESIDE = 1.25
 #: No call takes less, whatever a line through measurements says.
 LEAST_US = 0.01
 _EVERY_BYTE = 255
@@ -65,7 +76,7 @@ def costs(
     found: dict[str, Candidate] = {}
     listless = index.align == "grid" and not index.may_overflow
     for name, row in table(problem.op, platform).items():
-        if name not in rates or half_empty(row, kernel.shape[3]):
+        if name not in rates or half_empty(row, kernel.shape[3]) or too_narrow(row, x):
             continue
         if platform == "cuda" and stands_alone(row) and rates[name].shape not in (near, ()):
             continue
@@ -92,6 +103,11 @@ def half_empty(row: Variant, outputs: int) -> bool:
     """Whether half of the columns of a tile, or more, would be past the last output channel."""
     columns = row.fields.get("tile_n", 0)
     return columns > 64 and 2 * outputs <= columns
+
+
+def too_narrow(row: Variant, x: Any) -> bool:
+    """Whether this is mma.sync and x has so few channels that `direct` is preferred."""
+    return bool(row.fields.get("mma")) and x.shape[3] < mma_channels(x.dtype.itemsize)
 
 
 def work_of(p: Any, x: Any, kernel: Any, index: TileIndex) -> Work:
@@ -122,12 +138,25 @@ def portfolio(
     """
     rows = table("masked_conv", platform)
     held = [c for c in found.values() if c.variant in rows]
-    stand = [c for c in held if platform == "cpu" or stands_alone(rows[c.variant])]
+    stand = [
+        _beside(rows[c.variant], c)
+        for c in held
+        if platform == "cpu" or stands_alone(rows[c.variant])
+    ]
     whole = [c for c in stand if not rows[c.variant].fields.get("stream_k")]
     sets = [_few(index, stand), _few(index, whole)]
     tiles = [like.n_tiles for like in lists_of(index)]
     means = [mean_cost(few, *tiles) if few else math.inf for few in sets]
-    return sets[0] if means[0] + CLEARING < means[1] else sets[1]
+    return sets[0] if means[0] + STREAMING_US < means[1] else sets[1]
+
+
+def _beside(row: Variant, c: Candidate) -> Candidate:
+    """What the candidate costs beside others in one call."""
+    if not row.fields.get("mma") or row.fields["tile_n"] > 64:
+        return c
+    start, each, place, wave, per_wave = c.cost
+    slower = NARROW_BESIDE
+    return c._replace(cost=(start * slower, each * slower, place, wave * slower, per_wave))
 
 
 def _few(index: TileIndex, stand: list[Candidate]) -> tuple[Candidate, ...]:

@@ -2,6 +2,8 @@
 which problem.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,6 +16,8 @@ from jaxsparse.index import TileIndex
 from jaxsparse.select.variants import Variant, table
 
 DTYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
+#: Multiprocessors of a device that nothing is known of.
+USUAL_PROCESSORS = 100
 ACTIVATIONS = {None: 0, "relu": 1, "relu6": 2, "silu": 3, "gelu": 4}
 
 
@@ -64,12 +68,36 @@ def forward(
 def variants(
     p: Any, platform: str, x: Any, kernel: Any, index: TileIndex, x_words: Any = None
 ) -> list[str]:
-    """The variants whose handler takes this problem."""
-    return [
-        n
-        for n in table("masked_conv", platform)
-        if reason_against(p, platform, n, x, kernel, index, x_words) is None
-    ]
+    """The variants whose handler takes this problem, in order of preference where nothing was
+    measured: mma.sync, if the input has enough channels for it, then as the tables list them.
+    """
+    rows = table("masked_conv", platform)
+    takes = [n for n in rows if reason_against(p, platform, n, x, kernel, index, x_words) is None]
+    tiled = [rows[n] for n in takes if rows[n].fields.get("mma")]
+    if not tiled or kernel.shape[2] < mma_channels(x.dtype.itemsize):
+        return takes
+    first = fitting(tiled, math.prod(index.shape), kernel.shape[3]).name
+    return [first, *(n for n in takes if n != first)]
+
+
+def mma_channels(itemsize: int) -> int:
+    """Input channels from which mma.sync is preferred to `direct`: of 16 bits where it is faster,
+    since the narrow kernel takes four at most; fewer than 16 of float32 are cheap, and stay exact.
+    """
+    return 16 if itemsize == 4 else 5
+
+
+def fitting(rows: Sequence[Variant], pixels: int, outputs: int) -> Variant:
+    """Of rows of mma.sync the one with the largest tile that a tenth of the pixels fill all
+    multiprocessors of a usual device with, if any, and that is not half empty.
+    """
+    by_size = sorted(rows, key=lambda r: (-r.fields["tile_m"] * r.fields["tile_n"], r.number))
+    for row in by_size[:-1]:
+        m, n = row.fields["tile_m"], row.fields["tile_n"]
+        tiles = pixels // (10 * m) * -(-outputs // n)
+        if tiles >= USUAL_PROCESSORS and (n <= 64 or 2 * outputs > n):
+            return row
+    return by_size[-1]
 
 
 def reason_against(
@@ -99,6 +127,8 @@ def reason_against(
         return "float32 products are asked for, not TF32"
     elif kh * kw > 64 or max(kh, kw) > 32:
         return f"a window of {kh}x{kw}: it takes 64 taps, 32 a side"
+    elif row.fields.get("mma"):
+        return "the input has no channels" if x.shape[3] == 0 else None
     elif not is_hopper():
         return "the device is not of compute capability 9.0"
     elif -(-kh * kw * x.shape[3] // (8 * vector)) < row.fields["split_k"]:

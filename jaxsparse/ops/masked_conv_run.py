@@ -26,16 +26,19 @@ from jaxsparse.ops import masked_conv_dkernel
 from jaxsparse.ops import masked_conv_native as native
 from jaxsparse.ops.batching import fold, loop_over, unfold
 from jaxsparse.ops.geometry import Geometry
+from jaxsparse.ops.masked_conv_estimate import of_this_device
 from jaxsparse.reference import masked_conv as reference
 from jaxsparse.reference.reach_index import touched_pixels
 from jaxsparse.select import Problem, choose
 from jaxsparse.select.config import settings
 from jaxsparse.select.explain import record
 from jaxsparse.select.select import OnDevice, default_tile, home_platform, select
+from jaxsparse.select.table import estimate_with
 from jaxsparse.select.variants import also_runs, table
 
 for _platform in ("cpu", "cuda"):
     also_runs("masked_conv", _platform, "dense")
+estimate_with(of_this_device)
 
 
 @dataclasses.dataclass(frozen=True)

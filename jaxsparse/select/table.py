@@ -7,6 +7,7 @@ measured take the nearest one that was.
 
 import functools
 import math
+from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
@@ -148,11 +149,25 @@ def shipped() -> dict[str, TuningTable]:
     return {table.device: table for table in tables}
 
 
+#: (device kind, table of another device) -> table, for CUDA devices that were never measured.
+_ESTIMATES: list[Callable[[str, TuningTable], TuningTable]] = []
+
+
+def estimate_with(make: Callable[[str, TuningTable], TuningTable]) -> None:
+    """Let an op put estimates in place of another device's measurements."""
+    _ESTIMATES.append(make)
+
+
 def table_for(device: str, platform: str) -> TuningTable:
-    """The shipped table of a device kind; of the same platform's first device when it was never
-    measured.
+    """The shipped table of a device kind; where it was never measured that of the same platform's
+    first device, on a GPU with what the ops estimate for it.
     """
     tables = shipped()
     if device in tables:
         return tables[device]
-    return next(t for t in tables.values() if (t.device == "cpu") == (platform == "cpu"))
+    other = next(t for t in tables.values() if (t.device == "cpu") == (platform == "cpu"))
+    if platform == "cpu" or not device:
+        return other
+    for make in _ESTIMATES:
+        other = make(device, other)
+    return other

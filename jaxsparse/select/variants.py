@@ -16,6 +16,10 @@ OPS = (
 )
 
 
+#: op -> the tables that hold more of its variants, after its own.
+_MORE = {"masked_conv": ("masked_conv_mma",)}
+
+
 class Variant(NamedTuple):
     """One way to run an op: its name, platform, the number that its handler knows it by (-1 where
     it is no row of a handler's table) and the fields of its row.
@@ -30,11 +34,9 @@ class Variant(NamedTuple):
 
 @functools.cache
 def table(op: str, platform: str) -> dict[str, Variant]:
-    """Name -> variant, in the table's order; empty where the op has no variants on the platform."""
-    file = _folder() / platform / f"{op}_variants.json"
-    if not file.is_file():
-        return {}
-    rows = json.loads(file.read_text())["variants"]
+    """Name -> variant, in the tables' order; empty where the op has no variants on the platform."""
+    files = [_folder() / platform / f"{name}_variants.json" for name in (op, *_MORE.get(op, ()))]
+    rows = [r for f in files if f.is_file() for r in json.loads(f.read_text())["variants"]]
     return {r["name"]: Variant(op, platform, r["name"], r["number"], r) for r in rows}
 
 
