@@ -174,7 +174,10 @@ def takes(name: str, dtype: str, block: tuple[int, int], sparsity: float) -> boo
         return min(block) >= 16
     if name == "BCOO":
         return sparsity >= BCOO_FROM and dtype == "float32"
-    return name not in ("pieces", "panels") or (block[0] % 32 == 0 and block[1] % 64 == 0)
+    pieces, boxes = block[0] % 32 == 0, block[1] % 64 == 0
+    if name == "sorted":
+        return pieces and not boxes
+    return name not in ("pieces", "panels") or (pieces and boxes)
 
 
 def main() -> int:

@@ -25,7 +25,7 @@ namespace jaxsparse {
 namespace {
 
 constexpr char kOp[] = "jaxsparse_masked_matmul";
-constexpr int64_t kDirect = 0, kSampled = 5, kTurned = 6, kLast = 7;  // others: 1 + StripChoice
+constexpr int64_t kDirect = 0, kSampled = 5, kTurned = 6, kLast = 8;  // others: 1 + StripChoice
 
 int64_t Blocks(int64_t size, int64_t block) { return (size + block - 1) / block; }
 
@@ -142,6 +142,15 @@ ffi::Error MaskedMatmul(cudaStream_t stream, MaskedMatmulAttrs attrs, ffi::AnyBu
     return Invalid(
         kOp,
         "tiles of pieces need a mask on a, of whole 32 rows and 128 bytes, and none on the result");
+  }
+  if (tile == StripChoice::kSorted && !MaskedMatmulTakesSorted(args)) {
+    return Invalid(kOp,
+                   "sorted columns need a mask on a alone, of whole 32 rows but not of whole 128 "
+                   "bytes of K, and rows of whole 128 bytes in b");
+  }
+  if (args.a_bits.is_bools && MaskedMatmulTakesSorted(args) && tile != StripChoice::kSorted &&
+      tile != StripChoice::kAuto) {
+    return Invalid(kOp, "this variant takes such a mask in words");
   }
   return CudaStatus(kOp, LaunchMaskedMatmulStrips(args, tile, stream));
 }

@@ -48,6 +48,13 @@ StripWorkspace PlanWorkspace(const MaskedMatmulArgs& a) {
     w.piece_slabs = take(4 * listed);
     w.piece_entries = take(4 * listed * slabs);
   }
+  if (MaskedMatmulTakesSorted(a)) {
+    w.piece_slabs = take(4 * tiles);
+    w.piece_entries = take(4 * tiles * slabs);
+    w.sorted_columns = take(4 * tiles * slabs * slab);
+    w.sorted_blocks = take(4 * tiles * slabs);
+    w.sorted_ends = take(4 * tiles * CeilDiv(a.depth, kSortWindow));
+  }
   if (a.out_bits.words != nullptr) {
     const int64_t listed = a.out_bits.lists * tall_tiles;
     for (int wide = 0; wide < 2; ++wide) {
@@ -75,9 +82,11 @@ bool HasPieces(StripChoice tile) {
   return tile == StripChoice::kPieces || tile == StripChoice::kPanels;
 }
 
-// What `tile` stands for: panels for a mask of boxes; between wide and tall the device chooses.
+// What `tile` stands for: panels for a mask of boxes, sorted columns where blocks are as high but
+// not as wide; between wide and tall the device chooses.
 StripChoice Resolve(const MaskedMatmulArgs& a, StripChoice tile) {
   const bool panels = MaskedMatmulTakesPieces(a) && FillsDevice(a);
+  if (tile == StripChoice::kAuto && MaskedMatmulTakesSorted(a)) return StripChoice::kSorted;
   return tile == StripChoice::kAuto && panels ? StripChoice::kPanels : tile;
 }
 
@@ -93,6 +102,16 @@ StripIndex MakeIndex(const MaskedMatmulArgs& a, const StripParams& p, const Stri
     index.piece_tiles = static_cast<int>(CeilDiv(a.rows, index.tile_pieces * kPieceRows));
     index.piece_slabs = reinterpret_cast<int32_t*>(scratch + w.piece_slabs);
     index.piece_entries = reinterpret_cast<int32_t*>(scratch + w.piece_entries);
+  }
+  if (p.tile == StripChoice::kSorted) {
+    index.tile_pieces = kPanelPieces;
+    index.piece_tiles = index.tall_tiles;
+    index.piece_slabs = reinterpret_cast<int32_t*>(scratch + w.piece_slabs);
+    index.piece_entries = reinterpret_cast<int32_t*>(scratch + w.piece_entries);
+    index.sorted = {static_cast<int>(CeilDiv(a.depth, kSortWindow)),
+                    reinterpret_cast<int32_t*>(scratch + w.sorted_columns),
+                    reinterpret_cast<int32_t*>(scratch + w.sorted_blocks),
+                    reinterpret_cast<int32_t*>(scratch + w.sorted_ends)};
   }
   for (int wide = 0; wide < 2; ++wide) {
     index.slabs[wide] = reinterpret_cast<int32_t*>(scratch + w.slabs[wide]);
@@ -139,17 +158,33 @@ int64_t TurnedRows(const StripParams& p) {
   return int64_t{p.pack_lists} * CeilDiv(p.rows, kPieceRows) * p.slabs * kPieceRows;
 }
 
+CUtensorMapDataType MapType(DType type) {
+  return type == DType::kF32    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+         : type == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+}
+
 cudaError_t EncodeMaps(const StripParams& p, DType type, CUtensorMap* a, CUtensorMap* b) {
   const int bytes = ElementBytes(type), columns = kSlabBytes / bytes;
-  const auto kind = type == DType::kF32    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
-                    : type == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                           : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const CUtensorMapDataType kind = MapType(type);
   const cudaError_t status =
       p.turned
           ? EncodeStackMap(a, kind, bytes, p.packed, 1, TurnedRows(p), p.slab, kPieceRows, columns)
           : EncodeStackMap(a, kind, bytes, p.a, p.a_lists, p.rows, p.depth, kPieceRows, columns);
   if (status != cudaSuccess) return status;
   return EncodeStackMap(b, kind, bytes, p.b, p.b_lists, p.depth, p.columns, p.slab, columns);
+}
+
+cudaError_t LaunchSorted(const StripParams& p, DType type, cudaStream_t stream) {
+  cudaError_t status = LaunchSortedIndex(p, stream);
+  if (status == cudaSuccess) status = LaunchSortedPack(p, type, stream);
+  if (status != cudaSuccess) return status;
+  // Rows of 128 bytes, `columns` of them a row of `b`.
+  CUtensorMap b_map;
+  const int bytes = ElementBytes(type), columns = kSlabBytes / bytes;
+  status = EncodeStackMap(&b_map, MapType(type), bytes, p.b, int64_t{p.b_lists} * p.depth,
+                          p.columns / columns, columns, kPanelColumns / columns, columns);
+  return status == cudaSuccess ? LaunchSortedProduct(p, type, b_map, stream) : status;
 }
 
 }  // namespace
@@ -172,8 +207,9 @@ const char* MaskedMatmulStripsReason(const MaskedMatmulArgs& a) {
                    PackLists(a) * CeilDiv(a.rows, kPieceRows) * a.depth * bytes / 4 > kMaxInt)) {
     return "a column of a is not a multiple of 16 bytes, or there are too many pieces";
   }
-  if (a.a_bits.is_bools && (a.b_bits.words != nullptr || !TakesBoxes(a))) {
-    return "a mask of bools takes whole 32 rows and 128 bytes of a, and no mask on b";
+  const bool by_bools = TakesBoxes(a) || MaskedMatmulTakesSorted(a);
+  if (a.a_bits.is_bools && (a.b_bits.words != nullptr || !by_bools)) {
+    return "a mask of bools takes whole 32 rows and boxes or sorted columns of a, no mask on b";
   }
   if (a.a_bits.words != nullptr && a.a_bits.row_words > kMaxMaskWords) {
     return "a row of a's mask passes 8192 words";
@@ -183,6 +219,14 @@ const char* MaskedMatmulStripsReason(const MaskedMatmulArgs& a) {
 
 bool MaskedMatmulTakesPieces(const MaskedMatmulArgs& args) {
   return args.a_bits.words != nullptr && args.out_bits.words == nullptr && TakesBoxes(args);
+}
+
+bool MaskedMatmulTakesSorted(const MaskedMatmulArgs& args) {
+  return args.a_bits.words != nullptr && args.b_bits.words == nullptr &&
+         args.out_bits.words == nullptr && args.a_bits.row_size % kPieceRows == 0 &&
+         !TakesBoxes(args) && !args.turned &&
+         args.columns * ElementBytes(args.in_type) % kSlabBytes == 0 &&
+         args.b_lists * args.depth <= kMaxInt;
 }
 
 int64_t MaskedMatmulStripsScratchBytes(const MaskedMatmulArgs& args) {
@@ -196,7 +240,9 @@ cudaError_t LaunchMaskedMatmulStrips(const MaskedMatmulArgs& args, StripChoice t
       args.scratch_bytes < MaskedMatmulStripsScratchBytes(args)) {
     return cudaErrorInvalidValue;
   }
+  if (tile == StripChoice::kSorted && !MaskedMatmulTakesSorted(args)) return cudaErrorInvalidValue;
   StripParams p = MakeParams(args, tile);
+  if (p.tile == StripChoice::kSorted) return LaunchSorted(p, args.in_type, stream);
   cudaError_t status = LaunchStripIndex(p, stream);
   if (status == cudaSuccess && p.turned) status = LaunchPieceTurn(p, args.in_type, stream);
   if (status == cudaSuccess) status = LaunchStripPack(p, args.in_type, stream);
@@ -224,7 +270,10 @@ cudaError_t PrepareMaskedMatmulStrips() {
   if (status == cudaSuccess) status = PreparePieceTurn();
   if (status == cudaSuccess) status = PrepareStripProduct();
   if (status == cudaSuccess) status = PreparePieceProduct();
-  return status == cudaSuccess ? PreparePanelProduct() : status;
+  if (status == cudaSuccess) status = PreparePanelProduct();
+  if (status == cudaSuccess) status = PrepareSortedIndex();
+  if (status == cudaSuccess) status = PrepareSortedPack();
+  return status == cudaSuccess ? PrepareSortedProduct() : status;
 }
 
 }  // namespace jaxsparse

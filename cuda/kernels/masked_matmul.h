@@ -36,7 +36,14 @@ struct MaskedMatmulArgs {
 
 // The tiles of the tensor-core kernels, one less than the handler's variant; kAuto: by what the
 // mask is made of, and where that leaves a choice the device compares their cover costs.
-enum class StripChoice : int { kAuto = 0, kWide = 1, kTall = 2, kPieces = 3, kPanels = 6 };
+enum class StripChoice : int {
+  kAuto = 0,
+  kWide = 1,
+  kTall = 2,
+  kPieces = 3,
+  kPanels = 6,
+  kSorted = 7
+};
 
 // On CUDA cores: any size, block and dtype.
 cudaError_t LaunchMaskedMatmulDirect(const MaskedMatmulArgs& args, cudaStream_t stream);
@@ -46,6 +53,9 @@ cudaError_t PrepareMaskedMatmulDirect();
 const char* MaskedMatmulStripsReason(const MaskedMatmulArgs& args);
 // Whether tiles of pieces and panels can run: a mask of boxes on `a`, every output wanted.
 bool MaskedMatmulTakesPieces(const MaskedMatmulArgs& args);
+// Whether tiles of sorted columns can run: a mask on `a` whose blocks are whole 32 rows high and of
+// any width, every output wanted.
+bool MaskedMatmulTakesSorted(const MaskedMatmulArgs& args);
 cudaError_t LaunchMaskedMatmulStrips(const MaskedMatmulArgs& args, StripChoice tile,
                                      cudaStream_t stream);
 cudaError_t PrepareMaskedMatmulStrips();

@@ -6,11 +6,11 @@
 //           of `a`: at 4096^3, 16 bit, 1007 + 268 MB at 50 %, 369 + 54 MB at 90 %.
 // Tile:     128 x 256; a warpgroup has 64 of the columns and all four pieces, so all of them do the
 //           same. The product is transposed, as in tiles of pieces.
-// Pipeline: one warp loads by TMA, four stages of a slab of `b` and the pieces that keep it.
+// Pipeline: four warps load by TMA, four stages of a slab of `b` and the pieces that keep it.
 // Grid:     persistent; where some rows have many more visits than others, tiles go out in their
 //           order and back in every other round, so that sums of visits come out even.
 // Predicted: 90 %, 16 bit: 47 us at 9 TB/s of L2, and 4 of index. Measured (H200, with the index):
-//           54 us (425 MB, 7.7 TB/s), 50 %: 135, 95 %: 37; TF32 375, 125 and 79.
+//           53 us (425 MB), 50 %: 139, 95 %: 37; TF32 114, 321 and 72.
 #include <algorithm>
 #include <limits>
 
@@ -28,38 +28,44 @@ namespace {
 constexpr int kThreads = 128 * (kPanelGroups + 1);
 constexpr int kMultiplyRegisters = 112, kLoadRegisters = 32;
 
-// The loading warp: lane i answers for piece i, the lanes after those for boxes of `b`.
+// Loading warp w answers for piece w and for every fourth box of `b` from the w-th on.
 template <typename T>
 __device__ __forceinline__ void Produce(const StripParams& p, PanelRing& ring,
                                         const CUtensorMap* a_map, const CUtensorMap* b_map) {
   constexpr int kSlab = kSlabBytes / DTypeTraits<T>::kBytes, kBoxes = kPanelColumns / kSlab;
+  constexpr int kBoxBytes = kSlab * kSlabBytes;
   constexpr uint64_t kNormal = 0x1000000000000000ull;
-  const int lane = threadIdx.x % 32, box = lane - kPanelPieces;
-  const PanelTiles tiles(p, ring);
+  const int warp = __shfl_sync(~0u, threadIdx.x % 128 / 32, 0);
+  const PanelTiles tiles(p, ring.order);
   RingPosition<kPanelStages> at;
   PanelTile tile = tiles.Find(tiles.first()), next;
   for (int item = tiles.first(); item < tiles.count(); item += tiles.step(), tile = next) {
     next = tiles.Find(item + tiles.step());
-    const int row = PieceRow(p, tile, lane);
+    const int row = PieceRow(p, tile, warp), b_list = p.b_lists == 1 ? 0 : tile.list;
+    const int a_list = p.turned || p.a_lists == 1 ? 0 : tile.list;
     PanelVisits visits(tile);
     for (int s = 0; s < tile.steps; ++s, at.Advance()) {
       const int entry = visits.Entry(s), live = entry & kPanelMask, slab = entry >> kTilePieces;
+      const bool mine = ((live >> warp) & 1) != 0;
+      const int slot = __popc(live & ((1 << warp) - 1));
       const uint32_t full = ptx::SharedAddress(&ring.full[at.stage]);
       ptx::BarrierWait(ptx::SharedAddress(&ring.empty[at.stage]), at.parity ^ 1);
-      if (lane == 0) {
-        ptx::BarrierArriveExpect(full, sizeof(ring.b[0]) + __popc(live) * kPieceBytes);
+      if (ElectLane()) {
+        ptx::BarrierArriveExpect(full,
+                                 kBoxes / kPanelLoaders * kBoxBytes + (mine ? kPieceBytes : 0));
+        if (mine) {
+          ptx::LoadStackBox(ptx::SharedAddress(ring.a[at.stage]) + slot * kPieceBytes, a_map,
+                            p.turned ? 0 : slab * kSlab, p.turned ? row + slab * kPieceRows : row,
+                            a_list, full, kNormal);
+        }
+#pragma unroll
+        for (int i = 0; i < kBoxes / kPanelLoaders; ++i) {
+          const int box = warp + kPanelLoaders * i;
+          ptx::LoadStackBox(ptx::SharedAddress(ring.b[at.stage]) + box * kBoxBytes, b_map,
+                            tile.column + box * kSlab, slab * kSlab, b_list, full, kNormal);
+        }
       }
       __syncwarp();
-      if (lane < kPanelPieces && ((live >> lane) & 1) != 0) {
-        const int slot = __popc(live & ((1 << lane) - 1));
-        ptx::LoadStackBox(ptx::SharedAddress(ring.a[at.stage]) + slot * kPieceBytes, a_map,
-                          p.turned ? 0 : slab * kSlab, p.turned ? row + slab * kPieceRows : row,
-                          p.turned || p.a_lists == 1 ? 0 : tile.list, full, kNormal);
-      } else if (box >= 0 && box < kBoxes) {
-        ptx::LoadStackBox(ptx::SharedAddress(ring.b[at.stage]) + box * kSlab * kSlabBytes, b_map,
-                          tile.column + box * kSlab, slab * kSlab, p.b_lists == 1 ? 0 : tile.list,
-                          full, kNormal);
-      }
     }
   }
 }
@@ -68,7 +74,7 @@ __device__ __forceinline__ void Produce(const StripParams& p, PanelRing& ring,
 template <typename T>
 __device__ __forceinline__ void Consume(const StripParams& p, PanelRing& ring) {
   const int lane = threadIdx.x % 32, group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-  const PanelTiles tiles(p, ring);
+  const PanelTiles tiles(p, ring.order);
   PieceMma<T> mma;
   RingPosition<kPanelStages> at;
   PanelTile tile = tiles.Find(tiles.first()), next;
@@ -105,20 +111,20 @@ __global__ void __launch_bounds__(kThreads, 1)
   auto& ring = *reinterpret_cast<PanelRing*>(raw + (1024 - ptx::SharedAddress(raw) % 1024) % 1024);
   if (threadIdx.x == 0) {
     for (int s = 0; s < kPanelStages; ++s) {
-      ptx::BarrierInit(ptx::SharedAddress(&ring.full[s]), 1);
+      ptx::BarrierInit(ptx::SharedAddress(&ring.full[s]), kPanelLoaders);
       ptx::BarrierInit(ptx::SharedAddress(&ring.empty[s]), 4 * kPanelGroups);
     }
     ptx::FenceBarrierInit();
   }
   __syncthreads();
   WaitForPrevious();
-  OrderTiles(p, even, ring);
+  OrderTiles(p, even, ring.order);
   if (threadIdx.x / 128 < kPanelGroups) {
     ptx::RaiseRegisters<kMultiplyRegisters>();
     Consume<T>(p, ring);
   } else {
     ptx::LowerRegisters<kLoadRegisters>();
-    if (threadIdx.x % 128 < 32) Produce<T>(p, ring, &a_map, &b_map);
+    Produce<T>(p, ring, &a_map, &b_map);
   }
 #endif
 }
@@ -126,21 +132,14 @@ __global__ void __launch_bounds__(kThreads, 1)
 constexpr int kSharedBytes = 1024 + static_cast<int>(sizeof(PanelRing));
 static_assert(kSharedBytes <= 227 * 1024, "the ring does not fit in shared memory");
 
-// CTAs that take whole tiles of rows in every round, where that makes no more rounds; else 0.
-int EvenCtas(int64_t items, int64_t tiles) {
-  const int64_t all = MultiProcessors(), even = all / tiles * tiles;
-  return static_cast<int>(even > 0 && CeilDiv(items, even) == CeilDiv(items, all) ? even : 0);
-}
-
 template <typename T>
 cudaError_t Launch(const StripParams& p, const CUtensorMap& a_map, const CUtensorMap& b_map,
                    cudaStream_t stream) {
   const int64_t items = int64_t{p.lists} * p.index.piece_tiles * CeilDiv(p.columns, kPanelColumns);
   if (items > std::numeric_limits<int32_t>::max() / 2) return cudaErrorInvalidConfiguration;
   const auto grid = static_cast<unsigned>(std::min(items, MultiProcessors()));
-  const int even = items < MultiProcessors() ? 0 : EvenCtas(items, p.index.piece_tiles);
   return LaunchOverlapped(&MaskedMatmulPanelsKernel<T>, dim3(grid), kThreads, kSharedBytes, stream,
-                          p, even, a_map, b_map);
+                          p, EvenCtas(items, p.index.piece_tiles), a_map, b_map);
 }
 
 }  // namespace

@@ -20,8 +20,24 @@ inline constexpr int kPanelPieces = 4;   // of a panel: 128 rows, 256 columns
 inline constexpr int kPanelColumns = 256;
 inline constexpr int kColumnBlock = 64;  // columns that are loaded or left out together
 inline constexpr int kWideBlocks = 8, kTallBlocks = 4;
-inline constexpr int kSlabBytes = 128;  // of K, one stage
+inline constexpr int kSlabBytes = 128;    // of K, one stage
+inline constexpr int kSortWindow = 4096;  // columns of `a` that are sorted together
+inline constexpr int kSlabSteps = 4;      // products of a slab, 32 bytes of K each
+inline constexpr int kBlockBytes = kPieceRows * kSlabBytes / kSlabSteps;  // a piece's part of one
 inline constexpr int kMaxMaskWords = 8192, kMaxDepth = 1 << 19;
+
+// Columns of `a` in the order in which a tile of four pieces multiplies them: those that the same
+// pieces keep stand side by side. A slab of them has a bit for each of its four steps (4 * step)
+// and each piece in `piece_entries`: only what is set was packed, and is multiplied.
+struct SortedIndex {
+  int windows;       // of the whole K
+  int32_t* columns;  // [lists, piece_tiles, slabs * slab]: pieces that keep it << 20 | column
+  int32_t* blocks;   // [lists, piece_tiles, slabs]: packed before each slab
+  int32_t* ends;     // [lists, piece_tiles, windows]: slabs up to each window's end
+};
+
+inline constexpr int kPiecesShift = 20, kColumnMask = (1 << kPiecesShift) - 1;
+static_assert(kMaxDepth <= kColumnMask + 1, "a column and its pieces share a word");
 
 // Which slabs of K each row tile multiplies, and in which order it takes the blocks of columns.
 // Where blocks of `a` are whole pieces and slabs (`boxes`) an entry is 16 * slab + live pieces;
@@ -37,6 +53,7 @@ struct StripIndex {
   int piece_tiles;          // such tiles of one matrix
   int32_t* piece_slabs;     // [lists, piece_tiles]: slabs of each
   int32_t* piece_entries;   // [lists, piece_tiles, slabs]: slab << 16 | live pieces
+  SortedIndex sorted;       // tiles of sorted columns, of as many pieces as a panel
 };
 
 struct StripParams {
@@ -68,7 +85,7 @@ inline constexpr int kWideRunCost = 45, kTallRunCost = 37;
 // Parts of the workspace: offsets in bytes, each a multiple of 1024.
 struct StripWorkspace {
   int64_t slabs[2], entries[2], live_blocks[2], blocks[2], packed, masked_b, bytes;
-  int64_t piece_slabs, piece_entries;
+  int64_t piece_slabs, piece_entries, sorted_columns, sorted_blocks, sorted_ends;
 };
 
 inline int ElementBytes(DType type) { return type == DType::kF32 ? 4 : 2; }
@@ -86,6 +103,13 @@ cudaError_t LaunchPieceTurn(const StripParams& p, DType type, cudaStream_t strea
 cudaError_t PreparePieceTurn();
 cudaError_t LaunchStripProduct(const StripParams& p, DType type, const CUtensorMap& a_map,
                                const CUtensorMap& b_map, cudaStream_t stream);
+cudaError_t LaunchSortedIndex(const StripParams& p, cudaStream_t stream);
+cudaError_t LaunchSortedPack(const StripParams& p, DType type, cudaStream_t stream);
+cudaError_t LaunchSortedProduct(const StripParams& p, DType type, const CUtensorMap& b_map,
+                                cudaStream_t stream);
+cudaError_t PrepareSortedIndex();
+cudaError_t PrepareSortedPack();
+cudaError_t PrepareSortedProduct();
 cudaError_t LaunchPieceProduct(const StripParams& p, DType type, const CUtensorMap& a_map,
                                const CUtensorMap& b_map, cudaStream_t stream);
 cudaError_t LaunchPanelProduct(const StripParams& p, DType type, const CUtensorMap& a_map,

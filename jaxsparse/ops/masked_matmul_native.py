@@ -23,6 +23,8 @@ _SIDES = ("rows", "cols")
 #: The variant of a mask on the result alone. It reads b with K contiguous, as it lies where b is
 #: the other operand of a gradient.
 SAMPLED = "sampled"
+#: The variant of columns that are kept one by one, for 32 rows together.
+SORTED = "sorted"
 #: Panels of an operand that lies transposed: it turns what the mask keeps.
 TURNED = "turned"
 
@@ -44,6 +46,17 @@ def has_boxes(a: Any, block: Any) -> bool:
     return block[0] % 32 == 0 and block[1] % (128 // a.dtype.itemsize) == 0
 
 
+def sorts(dtype: Any, block: Any, right: Any, masks: Any) -> bool:
+    """Whether columns of a can be sorted by the pieces of 32 rows that keep them: a mask on a
+    alone, whose blocks are no boxes. `right` is the shape of b.
+    """
+    lists, depth, columns = right
+    width = np.dtype(dtype).itemsize
+    alone = masks[0] is not None and masks[1] is None and masks[2] is None
+    pieces = block[0] % 32 == 0 and block[1] * width % 128 != 0
+    return alone and pieces and columns * width % 128 == 0 and lists * depth < 2**31
+
+
 def transposes(platform: str, masks: Any) -> bool:
     """Whether the transposed product runs: the CUDA kernels condense what a mask on the left
     operand leaves.
@@ -60,13 +73,11 @@ def _call(p: Any, platform: str, variant: str, blocks: Any, a: Any, b: Any, *mas
     shape = (max(v.shape[0] for v in operands if v is not None), a.shape[1], b.shape[2])
     if any(v is not None and v.shape[0] == 0 for v in operands):
         shape = (0, *shape[1:])
-    bools = platform == "cuda" and variant != "direct" and has_boxes(a, blocks[0])
+    sorted_columns = variant in ("auto", SORTED) and sorts(a.dtype, blocks[0], b.shape, masks)
+    bools = platform == "cuda" and masks[1] is None and variant != "direct"
+    bools = bools and (sorted_columns or has_boxes(a, blocks[0]))
     words = [
-        jnp.zeros((0, 0, 0), jnp.uint32)
-        if m is None
-        else m
-        if i == 0 and bools and masks[1] is None
-        else pack_mask(m)
+        jnp.zeros((0, 0, 0), jnp.uint32) if m is None else m if i == 0 and bools else pack_mask(m)
         for i, m in enumerate(masks)
     ]
     sizes = {
@@ -128,6 +139,16 @@ def reason_against(p: Any, platform: str, variant: str, a: Any, b: Any, masks: A
         block = p.blocks[1][::-1] if transposes(platform, masks) else p.blocks[0]
         if not has_boxes(a, block):
             return "tiles of pieces need blocks of whole 32 rows and 128 bytes of K"
+    if variant == SORTED:
+        flips = transposes(platform, masks)
+        block = p.blocks[1][::-1] if flips else p.blocks[0]
+        right = (a.shape[0], k, n) if flips else b.shape
+        given = (masks[1], masks[0], masks[2]) if flips else masks
+        if not sorts(a.dtype, block, right, given):
+            return (
+                "sorted columns need a mask on one operand and no other, of whole 32 rows but not "
+                "of whole 128 bytes of K, and rows of whole 128 bytes in the other operand"
+            )
     if variant == TURNED and (masks[0] is None or m % vector or lists * m * k >= 2**33):
         return "turned pieces need a mask on a, columns of 16 bytes, and at most 2^33 entries"
     if variant == SAMPLED:
