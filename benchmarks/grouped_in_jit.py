@@ -7,9 +7,10 @@ and whose GPU time is taken.
 `jaxsparse bench grouped_matmul` and `jaxsparse bench moe` check every output and time one way after
 the other; this is for many large cases. `grouped`: rows x depth x outputs x experts. `moe`: cases
 of `jaxsparse.testing`, the seconds in which compiling may start, and after a slash the ways (all of
-them: jaxsparse, padded, serial, ragged_dot): what has not begun then is left out, and nothing is
-timed before all that began is done. A serial loop of few experts is unrolled and compiled without
-autotuning, for each of its products has a shape of its own.
+them: jaxsparse, padded, serial, scan, ragged_dot): what has not begun then is left out, and nothing
+is timed before all that began is done. A serial loop of few experts is unrolled and compiled
+without autotuning, for each of its products has a shape of its own; "scan" is the loop that many
+experts have.
 """
 
 import functools
@@ -159,6 +160,7 @@ def mixtures(names: list[str], seconds: float, only: list[str]) -> None:
             "jaxsparse": lambda i, x, p, c=case: bench.ours(c, x, p, exact, None),
             "padded": functools.partial(_rows, by_rows, bench.padded(max(sizes), exact)),
             "serial": functools.partial(_rows, by_rows, bench.one_by_one(sizes, exact)),
+            "scan": functools.partial(_rows, by_rows, bench.scanned(max(sizes), exact)),
             "ragged_dot": functools.partial(_rows, by_rows, bench.ragged(exact)),
         }
         for way, layer in ways.items():

@@ -2,10 +2,11 @@
 same FLOPs, and on a matrix an expert, beside the whole layer, each for long enough that the chip's
 power limit sets the clock.
 
-    python benchmarks/moe_power.py [--seconds 1.5] [--parts]
+    python benchmarks/moe_power.py [--seconds 1.5] [--rounds 2] [--parts]
 
 Prints microseconds, TFLOP/s, joules a call by the driver's energy counter, and the clock, power and
-limit reasons that nvidia-smi saw meanwhile. `--parts`: the layer's own products too, each alone.
+limit reasons that nvidia-smi saw meanwhile. `--parts`: the layer's own steps too, each alone, and
+its products with equal groups and with rows that lie in place: what these cost.
 """
 
 import argparse
@@ -107,23 +108,36 @@ def layer(
         return calls
     logits = moe.route_logits(x, params["router"], None)
     sizes, rows, weights, _ = moe.choose_experts(logits, None, options)
+    equal = jnp.full(experts, tokens * top_k // experts, jnp.int32)
     h = normal(8, (tokens * top_k, hidden), 1.0)
+    wide = normal(7, (tokens * top_k, d), 1.0)
     gated = jax.jit(functools.partial(grouped_gated, gather=rows))
+    in_place = jax.jit(functools.partial(grouped_gated, gather=None))
     product = jax.jit(functools.partial(js.grouped_matmul, row_weights=weights))
     combined = jax.jit(
         functools.partial(js.grouped_matmul, scatter=rows, row_weights=weights, num_rows=tokens)
     )
+    route = jax.jit(
+        lambda x, w: moe.choose_experts(moe.route_logits(x, w, None), None, options)[:3]
+    )
+    into, down = (params["gate"], params["up"]), params["down"]
     return calls | {
-        "first product, gathered, gated": lambda: gated(x, params["gate"], params["up"], sizes),
-        "second product": lambda: product(h, params["down"], sizes),
-        "second product, combined": lambda: combined(h, params["down"], sizes),
+        "router, choice, routing": lambda: route(x, params["router"]),
+        "first product, gathered, gated": lambda: gated(x, *into, sizes),
+        "first product, equal groups": lambda: gated(x, *into, equal),
+        "first product, rows in place": lambda: in_place(wide, *into, sizes),
+        "first product, both": lambda: in_place(wide, *into, equal),
+        "second product": lambda: product(h, down, sizes),
+        "second product, equal groups": lambda: product(h, down, equal),
+        "second product, combined": lambda: combined(h, down, sizes),
     }
 
 
 def main() -> None:
-    """Two layers, three ways each, twice."""
+    """Two layers, three ways each, round by round."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--parts", action="store_true")
     given = parser.parse_args()
     seconds = given.seconds
@@ -150,10 +164,10 @@ def main() -> None:
             "cuBLAS, a matrix an expert": each,
             **layer(tokens, d, hidden, experts, top_k, given.parts),
         }
-        share = {"first product, gathered, gated": 2 / 3}
-        for _ in range(2):
+        share = {"first": 2 / 3, "second": 1 / 3, "router": 0.0}
+        for _ in range(given.rounds):
             for name, call in ways.items():
-                part = share.get(name, 1 / 3 if name.startswith("second") else 1.0)
+                part = share.get(name.split()[0].rstrip(","), 1.0)
                 measure(name, call, part * flops, seconds)
 
 

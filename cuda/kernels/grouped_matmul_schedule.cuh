@@ -133,7 +133,8 @@ class GroupedSchedule {
       m_tiles_ = __ldg(p.plan.header);
     } else {
       summed_.Init(p, TileM);
-      const int unowned = p.sorted_rows - summed_.owned_rows();
+      const bool zeros = p.combine.scatter == nullptr;  // else nobody reads them
+      const int unowned = zeros ? p.sorted_rows - summed_.owned_rows() : 0;
       m_tiles_ = summed_.owned_tiles() + (unowned + TileM - 1) / TileM;
     }
     whole_ = end_ = static_cast<int64_t>(m_tiles_) * p.n_tiles;

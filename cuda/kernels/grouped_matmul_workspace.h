@@ -18,9 +18,11 @@ struct CombineSlots {
   int capacity;            // at most 32
 };
 
+// Room for the mean and four of its square roots: where targets are random, next to no row of out
+// has more. The expert-choice routing of a mixture is like that.
 inline int SlotCapacity(const GroupedShape& s) {
   const int64_t mean = (s.sorted_rows + s.out_rows - 1) / std::max<int64_t>(s.out_rows, 1);
-  return mean <= 4 ? 8 : mean <= 8 ? 16 : 32;
+  return mean <= 2 ? 8 : mean <= 4 ? 16 : 32;
 }
 
 struct GroupedWorkspace {

@@ -1,9 +1,9 @@
 """`jaxsparse bench grouped_matmul | masked_matmul | moe`: their command lines."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,7 +16,13 @@ from jaxsparse.bench.product_rows import ProductReport, ProductRow, show_product
 from jaxsparse.bench.products import Comparison, ProductPlan, measure, platform_name
 from jaxsparse.bench.provenance import command_line, provenance
 from jaxsparse.bench.report import make_folders
-from jaxsparse.testing.product_cases import GROUPED_CASES, MATMUL_CASES, MOE_CASES, find
+from jaxsparse.testing.product_cases import (
+    GROUPED_CASES,
+    MATMUL_CASES,
+    MOE_CASES,
+    Named,
+    find,
+)
 
 QUICK = ProductPlan(calls=2, samples=2, rotate_mb=0.0)
 NOISY = "Few samples (--quick): noisy."
@@ -25,6 +31,18 @@ Cases = Annotated[
     list[str] | None,
     typer.Option("--case", help="A case or a tag (cpu, gpu, quick). Repeatable."),
 ]
+
+
+def _case_option(table: Mapping[str, Named]) -> Any:
+    """`--case`, with every name and tag of a table of cases."""
+    tags = ", ".join(sorted(set().union(*(case.tags for case in table.values()))))
+    text = f"A case, or a tag: {tags}. Repeatable; default: cpu or gpu. Cases: {', '.join(table)}."
+    return typer.Option("--case", help=text)
+
+
+GroupedNames = Annotated[list[str] | None, _case_option(GROUPED_CASES)]
+MatmulNames = Annotated[list[str] | None, _case_option(MATMUL_CASES)]
+MoeNames = Annotated[list[str] | None, _case_option(MOE_CASES)]
 Dtypes = Annotated[
     list[str] | None,
     typer.Option("--dtype", help="float32, highest, bfloat16, float16. Repeatable."),
@@ -40,7 +58,7 @@ MarkdownFile = Annotated[Path | None, typer.Option("--markdown", help="Write a t
 
 
 def grouped_matmul(
-    case_names: Cases = None,
+    case_names: GroupedNames = None,
     dtype: Dtypes = None,
     what: Annotated[
         list[str] | None,
@@ -70,7 +88,7 @@ def grouped_matmul(
 
 
 def masked_matmul(
-    case_names: Cases = None,
+    case_names: MatmulNames = None,
     dtype: Dtypes = None,
     sparsity: Annotated[
         list[float] | None, typer.Option(help="Share of the blocks unset. Repeatable.")
@@ -100,7 +118,7 @@ def masked_matmul(
 
 
 def moe(
-    case_names: Cases = None,
+    case_names: MoeNames = None,
     dtype: Dtypes = None,
     what: Annotated[
         list[str] | None,

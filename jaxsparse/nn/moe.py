@@ -145,22 +145,27 @@ def route_logits(
     """The router's logits in float32; tokens that do not count are not read."""
     if mask is not None:
         tokens = jnp.where(mask[:, None], tokens, jnp.zeros_like(tokens))
-    router = router.astype(jnp.float32)
+    if router.dtype != jnp.bfloat16:
+        router = router.astype(jnp.float32)
     logits = router_logits if tokens.dtype == jnp.bfloat16 else _float32_logits
     return logits(tokens, router)
 
 
 def _float32_logits(tokens: jax.Array, router: jax.Array) -> jax.Array:
-    return jnp.matmul(tokens.astype(jnp.float32), router, precision=jax.lax.Precision.HIGHEST)
+    tokens, router = (v.astype(jnp.float32) for v in (tokens, router))
+    return jnp.matmul(tokens, router, precision=jax.lax.Precision.HIGHEST)
 
 
 @jax.custom_vjp
 def router_logits(
     tokens: Float[Array, "tokens d"], router: Float[Array, "d experts"]
 ) -> Float[Array, "tokens experts"]:
-    """tokens @ router in float32, of bfloat16 tokens, on tensor cores: the float32 router is the
-    sum of three bfloat16 parts, so every product is exact where no part underflows.
+    """tokens @ router in float32, of bfloat16 tokens, on tensor cores: a float32 router is the sum
+    of three bfloat16 parts, so every product is exact where no part underflows. A bfloat16 one is
+    one part.
     """
+    if router.dtype == jnp.bfloat16:
+        return jnp.matmul(tokens, router, preferred_element_type=jnp.float32)
     parts = []
     rest = router
     most = float(jnp.finfo(jnp.bfloat16).max)  # what is above it rounds to infinity

@@ -34,3 +34,19 @@ def test_gradient(rng):
     assert (into_tokens.dtype, into_router.dtype) == (jnp.bfloat16, jnp.float32)
     np.testing.assert_allclose(np.asarray(into_tokens, np.float64), ct @ w.T, atol=0.1)
     np.testing.assert_allclose(into_router, x.T @ ct, atol=1e-4)
+
+
+def test_a_bfloat16_router_is_one_part(rng):
+    tokens = jnp.asarray(rng.normal(size=(40, 24)), jnp.bfloat16)
+    router = jnp.asarray(rng.normal(size=(24, 6)), jnp.bfloat16)
+    whole = router.astype(jnp.float32)
+    np.testing.assert_allclose(
+        moe.route_logits(tokens, router, None), moe.route_logits(tokens, whole, None), rtol=1e-5
+    )
+    shapes = jax.make_jaxpr(moe.route_logits, static_argnums=2)(tokens, router, None)
+    assert "24,18" not in str(shapes)  # three parts side by side
+    ct = jnp.asarray(rng.normal(size=(40, 6)), jnp.float32)
+    into = jax.vjp(lambda r: moe.route_logits(tokens, r, None), router)[1](ct)[0]
+    want = jax.vjp(lambda r: moe.route_logits(tokens, r, None), whole)[1](ct)[0]
+    assert into.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(into, want.astype(jnp.bfloat16))

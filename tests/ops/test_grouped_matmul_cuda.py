@@ -231,11 +231,25 @@ def test_float32_in_full(rng):
     assert error < 2e-5 * np.abs(want).max()
 
 
-def test_many_rows_of_one_target(rng):
-    """More sorted rows than the combine keeps slots for."""
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("other", [7, 11])
+def test_many_rows_of_one_target(rng, dtype, other):
+    """More sorted rows than the combine keeps slots for, of one target, and of two in turn."""
     diff, rest = problem(rng)
-    rest["scatter"][100:400] = 7
-    assert_close(run(cast(diff, "float32"), rest), expected(diff, rest), "float32")
+    rest["scatter"][100:800:2], rest["scatter"][101:800:2] = 7, other
+    want = expected(rounded(diff, dtype), rest)
+    assert_close(run(cast(diff, dtype), rest), want, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_few_owned_rows(rng, dtype):
+    """Most sorted rows, and in the end all, belong to no group: nothing of them is summed up."""
+    diff, rest = problem(rng)
+    for owned in (130, 0):
+        rest["group_sizes"] = np.asarray([owned, 0, 0, 0, 0, 0], np.int32)
+        got = run(cast(diff, dtype), rest)
+        assert_close(got, expected(rounded(diff, dtype), rest), dtype)
+        assert (not owned) == (not np.asarray(got).any())
 
 
 def test_temporary_memory():
