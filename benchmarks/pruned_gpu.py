@@ -2,15 +2,16 @@
 
     JAXSPARSE_DATA=DIR python benchmarks/pruned_gpu.py [--sparsity 0.9 0.95] [--batch 1 8 64]
                        [--executor default code rows] [--shapes 1 2 3] [--jobs 12] [--wall]
-                       [--cusparse] [--seconds 600]
+                       [--dense highest tf32] [--cusparse] [--seconds 600]
 
 Sizes 1 to 10 are those of layers of ResNet-50: their patterns are those of the DLMC where
 JAXSPARSE_DATA is set, random elsewhere. Prints microseconds a call of GPU time in a jitted chain of
 ten calls on distinct inputs (events in XLA's stream, which is held while the host catches up), the
 speed-ups over the dense product at "highest" and at the default precision (TF32), and the geometric
 means; "default" is what runs when no executor is demanded, its name follows. --wall: the wall time
-of a call in such a chain, too. The functions of frozen weights are called once before anything is
-timed, `jobs` at a time: packing, writing and assembling take seconds. --cusparse, where cupy is
+of a call in such a chain, too. Before anything is timed all functions are compiled, `jobs` at a
+time, the dense ones first (nothing else computes while XLA tunes them); then those of frozen
+weights are called once, as many at a time: assembling takes seconds. --cusparse, where cupy is
 installed: cuSPARSE (CSR, the faster of two layouts of x), by events. The last rows of
 the first and the last result of every timed chain are checked against float64. Exit status 1 when
 one was wrong.
@@ -23,6 +24,7 @@ import functools
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from typing import Any
 
 import jax
@@ -55,10 +57,21 @@ class Chains:
 
     def __init__(self, clock: GpuClock, product: Any):
         self._clock = clock
-        self._timed = jax.jit(
+        self._jitted = jax.jit(
             lambda xs, ws: clock.stop(list(map(product, clock.start(list(xs)), ws)))
         )
+        self._compiled: dict[Any, Any] = {}
         self.plain = jax.jit(lambda xs, ws: list(map(product, xs, ws)))
+
+    def compile(self, xs, ws) -> None:
+        """Compile for arrays, or ShapeDtypeStructs, of these shapes; computes nothing."""
+        key = xs[0].shape, None if ws[0] is None else ws[0].shape
+        if key not in self._compiled:
+            self._compiled[key] = self._jitted.lower(xs, ws).compile()
+
+    def _timed(self, xs, ws) -> list[jax.Array]:
+        self.compile(xs, ws)
+        return self._compiled[xs[0].shape, None if ws[0] is None else ws[0].shape](xs, ws)
 
     def gpu(self, xs, ws) -> float:
         """Microseconds a call on the GPU: the median of some chains."""
@@ -98,10 +111,17 @@ class Case:
         n, k, positions = SHAPES[self.number - 1]
         return positions * self.batch, k, n
 
-    def inputs(self) -> list[jax.Array]:
-        """Ten."""
-        m, k, _ = self.size
-        return [jax.random.normal(key, (m, k)) for key in jax.random.split(jax.random.key(0), 10)]
+    def shapes(self) -> tuple[list[Any], list[Any]]:
+        """Of ten inputs, and of ten dense weights."""
+        m, k, n = self.size
+        xs, ws = ([jax.ShapeDtypeStruct(s, jnp.float32)] * CALLS for s in ((m, k), (k, n)))
+        return xs, ws
+
+
+@functools.lru_cache(maxsize=1)
+def inputs_of(m: int, k: int) -> list[jax.Array]:
+    """Ten."""
+    return [jax.random.normal(key, (m, k)) for key in jax.random.split(jax.random.key(0), CALLS)]
 
 
 @functools.cache
@@ -132,11 +152,11 @@ def sparse_chains(clock: GpuClock, case: Case, executor: str) -> Chains:
     """The chains of an executor."""
     plan = plan_of(case.number, case.sparsity)
 
-    def product(x, w):
+    def multiply(x, w):
         with js.config(variant=None if executor == "default" else executor):
             return js.pruned_matmul(x, plan, implementation="cuda", precision="highest")
 
-    return Chains(clock, product)
+    return Chains(clock, multiply)
 
 
 def cusparse(w, rows):
@@ -166,7 +186,7 @@ def cusparse(w, rows):
 
 def measure(case: Case, sides: dict[str, Chains], given) -> tuple[dict[str, float], list[str]]:
     """(name -> us, what is wrong)."""
-    w, xs = weight_of(case.number, case.sparsity), case.inputs()
+    w, xs = weight_of(case.number, case.sparsity), inputs_of(*case.size[:2])
     ws, times, wrong = [jnp.array(w) for _ in xs], {}, []
     want = np.concatenate([xs[i][-CHECKED:] for i in (0, -1)]).astype(np.float64) @ w
     for name, chains in sides.items():
@@ -183,21 +203,33 @@ def measure(case: Case, sides: dict[str, Chains], given) -> tuple[dict[str, floa
     return times, wrong
 
 
-def prepare(clock: GpuClock, cases: list[Case], given) -> dict[Case, dict[str, Chains]]:
-    """The executors' chains of each case, called once; one that cannot run is left out."""
+def prepare(
+    clock: GpuClock, dense: dict[str, Chains], cases: list[Case], given
+) -> dict[Case, dict[str, Chains]]:
+    """The executors' chains of each case, called once; one that cannot run is left out. Those of
+    the dense products are compiled.
+    """
 
-    def first(case: Case, executor: str):
+    def compiled(case: Case, executor: str):
         chains = sparse_chains(clock, case, executor)
         try:
-            jax.block_until_ready(chains.once(case.inputs(), [None] * CALLS))
+            chains.compile(case.shapes()[0], [None] * CALLS)
         except ValueError as error:
             return f"{case} {executor}: {error}"
         return chains
 
+    def first(case: Case, chains: Chains):
+        x = jnp.zeros(case.size[:2])
+        jax.block_until_ready(chains.once([x] * CALLS, [None] * CALLS))
+
     found: dict[Case, dict[str, Chains]] = {case: {} for case in cases}
+    start = time.monotonic()
     with ThreadPoolExecutor(given.jobs) as pool:
+        sizes = {case.size: case.shapes() for case in cases}
+        list(pool.map(lambda job: job[0].compile(*job[1]), product(dense.values(), sizes.values())))
+        print(f"  dense compiled after {time.monotonic() - start:.0f} s", flush=True)
         jobs = [
-            (case, executor, pool.submit(first, case, executor))
+            (case, executor, pool.submit(compiled, case, executor))
             for case in cases
             for executor in given.executor
             if executor != "default" or default_name(case) != "dense"
@@ -207,6 +239,9 @@ def prepare(clock: GpuClock, cases: list[Case], given) -> dict[Case, dict[str, C
                 found[case][executor] = result
             else:
                 print(f"  {result}")
+        print(f"  sparse compiled after {time.monotonic() - start:.0f} s", flush=True)
+        ready = [(case, chains) for case in cases for chains in found[case].values()]
+        list(pool.map(lambda job: first(*job), ready))
     return found
 
 
@@ -218,6 +253,7 @@ def main() -> int:
     parser.add_argument("--executor", nargs="+", default=["default"])
     parser.add_argument("--shapes", type=int, nargs="+", default=list(range(1, len(SHAPES) + 1)))
     parser.add_argument("--jobs", type=int, default=12, help="first calls at a time")
+    parser.add_argument("--dense", nargs="+", default=list(DENSE), choices=list(DENSE))
     parser.add_argument("--wall", action="store_true", help="also the wall time of a call")
     parser.add_argument("--cusparse", action="store_true", help="also cuSPARSE, by cupy")
     parser.add_argument("--seconds", type=float, default=600, help="start no case after this")
@@ -227,11 +263,12 @@ def main() -> int:
     dense = {
         name: Chains(clock, functools.partial(jnp.matmul, precision=precision))
         for name, precision in DENSE.items()
+        if name in given.dense
     }
     ratios: dict[tuple[Any, ...], list[float]] = {}
     for batch in given.batch:
         cases = [Case(n, batch, s) for n in given.shapes for s in given.sparsity]
-        sparse = prepare(clock, cases, given)
+        sparse = prepare(clock, dense, cases, given)
         print(f"batch {batch}: first calls over at {time.monotonic() - start:.0f} s", flush=True)
         for case in cases:
             if time.monotonic() - start > given.seconds:
@@ -241,16 +278,18 @@ def main() -> int:
             shown = []
             for name in given.executor:
                 took = times.get(name, times["highest"])  # dense by default: the same product
-                against = times["highest"] / took, times["tf32"] / took
-                ratios.setdefault((case.sparsity, case.batch, name), []).append(against[0])
-                shown.append(f"{name} {against[0]:.2f}x highest {against[1]:.2f}x tf32")
+                rivals = [rival for rival in (*DENSE, "cusparse") if rival in times]
+                for rival in rivals:
+                    key = case.sparsity, case.batch, name, rival
+                    ratios.setdefault(key, []).append(times[rival] / took)
+                shown.append(" ".join([name, *(f"{times[r] / took:.2f}x {r}" for r in rivals)]))
             us = " ".join(f"{name} {t:.1f}" for name, t in times.items())
             label = f"{case.sparsity:g} batch {case.batch} #{case.number} ({default_name(case)})"
             print(f"{label}: {us} us; {'; '.join([*shown, *wrong])}", flush=True)
-    for (sparsity, batch, name), found in ratios.items():
+    for (sparsity, batch, name, rival), found in ratios.items():
         mean = float(np.exp(np.mean(np.log(found))))
         print(
-            f"{sparsity:g} batch {batch} {name}: geometric mean {mean:.2f}x highest, least "
+            f"{sparsity:g} batch {batch} {name}: geometric mean {mean:.2f}x {rival}, least "
             f"{min(found):.2f}x, {len(found)} shapes"
         )
     return 0 if correct else 1

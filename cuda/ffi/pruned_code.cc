@@ -30,7 +30,7 @@ constexpr int64_t kPanelBytes = int64_t{16} << 20;  // of x between two passes o
 // cluster, whether a module may begin before the one before it has ended.
 using Facts = std::array<int64_t, 9>;
 // A module's text, and how many slices of the outputs it has.
-using Text = std::pair<nanobind::bytes, int64_t>;
+using Text = std::pair<std::string, int64_t>;
 
 // Slices of a product: assembled and launched by themselves.
 struct Module {
@@ -80,9 +80,7 @@ cudaError_t LoadAll(std::vector<Module>* modules, int device) {
 class Product {
  public:
   Product(const std::vector<Text>& texts, const Facts& facts) : facts_(facts) {
-    for (const auto& [ptx, slices] : texts) {
-      modules_.push_back({std::string(ptx.c_str(), ptx.size()), slices});
-    }
+    for (const auto& [ptx, slices] : texts) modules_.push_back({ptx, slices});
   }
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
@@ -163,7 +161,13 @@ CodeTable& Table() {
 }  // namespace
 
 void BindPrunedCode(nanobind::module_& m) {
-  m.def("pruned_code_add", [](int64_t digest, const std::vector<Text>& texts, const Facts& facts) {
+  using Given = std::pair<nanobind::bytes, int64_t>;
+  m.def("pruned_code_add", [](int64_t digest, const std::vector<Given>& given, const Facts& facts) {
+    std::vector<Text> texts;
+    for (const auto& [ptx, slices] : given) {
+      texts.emplace_back(std::string(ptx.c_str(), ptx.size()), slices);
+    }
+    const nanobind::gil_scoped_release waiting;  // for the table's lock
     Table().Add(digest, texts, facts);
   });
   m.def(
@@ -175,7 +179,8 @@ std::string PreparePrunedCode(int64_t digest) {
   const std::shared_ptr<Product> product = Table().Find(digest);
   if (product == nullptr) {
     return "the generated code of this call is not in this process: trace the function again "
-           "with its plan";
+           "with its plan, or under js.config(variant=\"dense\") where its executable is to run "
+           "elsewhere";
   }
   const cudaError_t error = product->Prepare();
   return error == cudaSuccess ? "" : "generated code: " + TakeError(error);

@@ -39,7 +39,7 @@ cudaError_t LaunchExecutor(const PrunedOperands& operands, const PrunedArgs& arg
                               operands.parts, stream);
     case PrunedExecutor::kVectors:
       if (!own || indices != ffi::DataType::U16) break;
-      return LaunchPrunedVectors(args, stream);
+      return LaunchPrunedVectors(args, operands.tile, operands.block, stream);
     case PrunedExecutor::kSplit:
       if (!own || indices != ffi::DataType::U16) break;
       return LaunchPrunedSplit(args, operands.tile & 0xff, operands.tile >> 8 & 0xfff,

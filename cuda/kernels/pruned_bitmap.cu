@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cuda/kernels/pruned_bitmap.cuh"
+#include "cuda/kernels/pruned_limits.h"
 
 namespace jaxsparse {
 namespace {
@@ -19,15 +20,8 @@ int64_t SharedBytes(int stages, int stage_bytes) {
 
 template <typename T, typename U, int kBatches, int kStages>
 cudaError_t PrepareKernel() {
-  int device = 0, most = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  }
-  if (error != cudaSuccess) return error;
-  return cudaFuncSetAttribute(
-      PrunedBitmap<T, U, kBatches, kStages>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-      static_cast<int>(std::min<int64_t>(most, SharedBytes<kBatches>(kStages, kLargestTile))));
+  return AllowShared(PrunedBitmap<T, U, kBatches, kStages>,
+                     SharedBytes<kBatches>(kStages, kLargestTile));
 }
 
 template <typename T, typename U, int kBatches, int kStages>
@@ -65,15 +59,6 @@ cudaError_t LaunchTypes(const PrunedArgs& args, const BitmapLayout& layout, cuda
   if (args.m <= 16) return LaunchKernel<T, U, 2, 8>(args, layout, stream);
   if (args.m <= 32) return LaunchKernel<T, U, 4, 8>(args, layout, stream);
   return LaunchKernel<T, U, 8, 4>(args, layout, stream);
-}
-
-// `parts`, or 1 on a device that has no clusters: the packed arrays are the same.
-int32_t PartsHere(int64_t parts) {
-  int device = 0, clusters = 0;
-  const bool known =
-      cudaGetDevice(&device) == cudaSuccess &&
-      cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device) == cudaSuccess;
-  return known && clusters != 0 ? static_cast<int32_t>(parts) : 1;
 }
 
 }  // namespace

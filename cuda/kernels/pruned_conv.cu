@@ -5,6 +5,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
+
 #include "cuda/kernels/pruned_windows_variant.h"
 
 namespace jaxsparse {
@@ -20,9 +22,15 @@ WindowsDivisor Reciprocal(int64_t divisor) {
   return {((uint64_t{1} << 32) + divisor - 1) / divisor};
 }
 
-int64_t SharedBytes(const WindowsLayout& l) {
+// Bytes of the buffers, of a window past the last and of the table of places.
+int64_t PanelBytes(const WindowsLayout& l) {
   const int64_t buffer = l.zeros + static_cast<int64_t>(l.chunk) * l.stride;
-  return 4 * (l.buffers * buffer + l.zeros + l.planes * static_cast<int64_t>(l.plane));
+  const int64_t floats = l.buffers * buffer + l.zeros + l.planes * static_cast<int64_t>(l.plane);
+  return (floats * 4 + 15) / 16 * 16;
+}
+
+int64_t SharedBytes(const WindowsLayout& l) {
+  return PanelBytes(l) + kWindowRingBytes * l.position_warps * l.output_warps;
 }
 
 struct Entry {
@@ -99,6 +107,7 @@ bool Read(const PrunedArgs& args, const WindowsWords& words, WindowsLayout* layo
   l.slabs = static_cast<int>((g.out_c - 1) / (l.outputs * l.output_warps * l.rounds) + 1);
   l.tiles_y = static_cast<int>((g.out_h - 1) / l.rows + 1);
   l.tiles_x = static_cast<int>((g.out_w - 1) / l.cols + 1);
+  l.rings = static_cast<int>(std::min<int64_t>(PanelBytes(l), INT32_MAX));
   l.by_plane = Reciprocal(l.plane);
   l.by_image = Reciprocal(static_cast<int64_t>(l.image_rows) * l.pitch);
   l.by_pitch = Reciprocal(l.pitch);

@@ -11,18 +11,21 @@
 // are neighbouring positions, no lane meets another's bank, and padding costs the products nothing.
 // The few places between the rows of a tile are computed and not stored. A warp owns kOutputs
 // outputs (dealt out by size) at 32 * kPositions positions, all of them accumulators, and reads its
-// entries as one stream, four at a time, two ahead. Two buffers: half of the warps fill one with
-// the next chunk of channels while the others multiply the one before, then they change places.
+// entries as one stream of quads, from a ring in shared memory, one ahead. Two buffers: the next
+// chunk of channels comes by `cp.async` while the warps multiply the one before.
 //
-// Predicted 50 us for 64 -> 64 channels, 3x3, 56x56, batch 32, 90 %; measured 123 (H200). A model
-// fitted to 322 measurements says why: 4 * kPositions + 5.7 cycles a quad for shared memory, 3.8
-// cycles for 32 floats of the image, 670 cycles for each batch of loads that a warp waits for, and
-// 6,100 cycles for a block to start and end; little of it overlaps.
+// Predicted for 128 -> 128 channels, 3x3, 28x28, batch 32, 90 %, on an H200: 50 us if every place
+// of a tile were stored, 59 us at the 196 of 224 places that are. Measured 77.3 us a launch; by 95
+// %, 47.9 us, a quad takes 4 * kPositions cycles and nothing more. The other 18 us are a launch,
+// the image, which arrives before the first product, and the stores, after the last.
 #pragma once
 
 #include <cstdint>
 
+#include "cuda/core/async_copy.cuh"
+#include "cuda/core/mbarrier.cuh"
 #include "cuda/kernels/masked_conv_element.cuh"
+#include "cuda/kernels/pruned_activation.cuh"
 #include "cuda/kernels/pruned_conv.h"
 #include "cuda/kernels/pruned_conv_panel.cuh"
 
@@ -34,52 +37,59 @@ struct WindowQuad {
   uint2 offset;  // floats into the buffer, 16 bits each
 };
 
-// The entries of a warp, two quads ahead.
+// The entries of a warp, in a ring of its own that `cp.async` fills a stage ahead.
 class WindowStream {
  public:
-  __device__ WindowStream(const PrunedArgs& args, int32_t first)
-      : values_(static_cast<const float4*>(args.values)),
-        offsets_(static_cast<const uint2*>(args.indices)),
+  // Starts the first stage on its way.
+  __device__ WindowStream(const PrunedArgs& args, int32_t first, uint8_t* ring)
+      : ring_(ring),
+        values_(static_cast<const float4*>(args.values)),
+        places_(static_cast<const uint2*>(args.indices)),
         at_(static_cast<uint32_t>(max(first, 0))),
         last_(static_cast<uint32_t>(args.entries / 4 - 1)) {
-    Touch(at_);
-    next_ = Load();
-    after_ = Load();
+    Load(0);
   }
+
+  __device__ __forceinline__ void Begin() { next_ = Read(); }
 
   __device__ __forceinline__ WindowQuad Next() {
     const WindowQuad quad = next_;
-    next_ = after_;
-    after_ = Load();
+    next_ = Read();
     return quad;
   }
 
  private:
-  __device__ __forceinline__ WindowQuad Load() {
-    if (at_ % kTouched == 0) Touch(at_ + kTouched);
-    const uint32_t i = min(at_++, last_);
-    return {__ldg(values_ + i), __ldg(offsets_ + i)};
+  __device__ __forceinline__ WindowQuad Read() {
+    const uint32_t quad = read_ % kWindowStage, stage = read_ / kWindowStage % 2;
+    if (quad == 0) {
+      ptx::WaitForCopies();
+      __syncwarp();  // the stage lies there, and every lane has read the one before
+      Load(stage ^ 1);
+    }
+    ++read_;
+    const uint8_t* const from = ring_ + stage * kWindowStageBytes;
+    return {reinterpret_cast<const float4*>(from)[quad],
+            reinterpret_cast<const uint2*>(from + kWindowStage * 16)[quad]};
   }
 
-  // Brings the quads from `first` on to the first-level cache; nobody waits for it.
-  __device__ __forceinline__ void Touch(uint32_t first) const {
-    constexpr uint32_t kValueLines = kTouched * sizeof(float4) / 128;
-    constexpr uint32_t kLines = kValueLines + kTouched * sizeof(uint2) / 128;
-    const uint32_t lane = threadIdx.x % 32;
-    if (lane >= kLines) return;
-    const void* line = lane < kValueLines
-                           ? static_cast<const void*>(values_ + min(first + lane * 8, last_))
-                           : offsets_ + min(first + (lane - kValueLines) * 16, last_);
-    [[maybe_unused]] uint32_t unused;
-    asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(unused) : "l"(line));
+  // The next quads: half of the lanes bring numbers, half places.
+  __device__ __forceinline__ void Load(uint32_t stage) {
+    const uint32_t lane = threadIdx.x % 32, quad = lane % kWindowStage;
+    const uint32_t i = min(at_ + quad, last_);
+    const uint32_t to = ptx::SharedAddress(ring_) + stage * kWindowStageBytes;
+    if (lane < kWindowStage) {
+      ptx::CopyOrZero16(to + quad * 16, values_ + i, 16);
+    } else {
+      CopyOrZero<8>(to + kWindowStage * 16 + quad * 8, places_ + i, true);
+    }
+    at_ += kWindowStage;
   }
 
-  static constexpr uint32_t kTouched = 64;  // quads at a time
-
+  uint8_t* ring_;
   const float4* values_;
-  const uint2* offsets_;
-  uint32_t at_, last_;
-  WindowQuad next_, after_;
+  const uint2* places_;
+  uint32_t at_, last_, read_ = 0;
+  WindowQuad next_;
 };
 
 // Adds the products of one output's entries in a chunk. `limit` twice 16 bits: the largest offset.
@@ -106,34 +116,6 @@ __device__ __forceinline__ void MultiplyWindows(WindowStream& entries, int quads
     }
   }
 }
-
-// The activations that need more than a comparison: one function for all sums.
-inline __device__ __noinline__ float Smooth(Activation kind, float v) {
-  return simt::Activate(kind, v);
-}
-
-// An activation as two bounds, which let a NaN pass, or as a function.
-class SumActivation {
- public:
-  __device__ explicit SumActivation(Activation kind)
-      : kind_(kind),
-        smooth_(kind == Activation::kSilu || kind == Activation::kGelu),
-        low_(kind == Activation::kRelu || kind == Activation::kRelu6 ? 0.0f : -kInfinity),
-        high_(kind == Activation::kRelu6 ? 6.0f : kInfinity) {}
-
-  __device__ __forceinline__ float Of(float v) const {
-    if (smooth_) return Smooth(kind_, v);
-    v = v < low_ ? low_ : v;
-    return v > high_ ? high_ : v;
-  }
-
- private:
-  static constexpr float kInfinity = __builtin_huge_valf();
-
-  Activation kind_;
-  bool smooth_;
-  float low_, high_;
-};
 
 // Stores a warp's sums at the positions that exist.
 template <typename T, int kOutputs, int kPositions>
@@ -228,24 +210,29 @@ __global__ void __launch_bounds__(WindowsMostWarps(kOutputs* kPositions) * 32, 1
   const int first = warp % layout.position_warps * (32 * kPositions) + threadIdx.x % 32;
   const WindowsTile tile = WindowsTile::Of(layout, blockIdx.x / layout.slabs);
   const int buffer = layout.zeros + layout.chunk * layout.stride;
+  WindowStream entries(args, __ldg(args.starts + stream),
+                       reinterpret_cast<uint8_t*>(memory) + layout.rings + warp * kWindowRingBytes);
   const PanelLoad<T, (kOutputs * kPositions > 32 ? 8 : 16)> load(args, layout, tile, memory);
-  WindowStream entries(args, __ldg(args.starts + stream));
   const auto* counts = reinterpret_cast<const WindowCounts<kOutputs>*>(args.extra) +
                        static_cast<int64_t>(stream) * layout.rounds * layout.chunks;
   const uint32_t limit = (buffer - 1) * 0x10001u;
+  __syncthreads();  // the table of places
+  load.Fill(0);
+  entries.Begin();
 #pragma unroll 1
   for (int round = 0; round < layout.rounds; ++round) {
     float sums[kOutputs][kPositions] = {};
 #pragma unroll 1
-    for (int chunk = round == 0 ? -1 : 0; chunk < layout.chunks; ++chunk) {
-      WindowCounts<kOutputs> quads = {};
-      if (chunk >= 0) quads = *counts++;
-      if (round == 0) __syncthreads();
+    for (int chunk = 0; chunk < layout.chunks; ++chunk) {
+      const WindowCounts<kOutputs> quads = *counts++;
+      if (round == 0) {
+        ptx::WaitForCopies();
+        __syncthreads();  // the chunk lies there, and every warp has read the one before
+      }
       const float* const windows = memory + (chunk & 1) * buffer + first;
-      // Every other warp fills first, so that some multiply while others wait for the image.
 #pragma unroll 1
       for (int turn = 0; turn < 2; ++turn) {
-        if ((turn + warp) % 2 == 0) {
+        if (load.Turn(warp) == turn) {
           load.Fill(chunk + 1);
           continue;
         }

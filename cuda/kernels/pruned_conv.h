@@ -10,6 +10,10 @@ namespace jaxsparse {
 // Warps of a block whose lanes hold so many sums.
 constexpr int WindowsMostWarps(int sums) { return sums <= 4 ? 24 : 16; }
 
+// Of a warp's entries: quads of a stage, bytes of one and of the two that it has.
+inline constexpr int kWindowStage = 16, kWindowStageBytes = kWindowStage * 24;
+inline constexpr int kWindowRingBytes = 2 * kWindowStageBytes;
+
 // Divides numbers below 65536 exactly: 2^32 over the divisor, rounded up.
 struct WindowsDivisor {
   uint64_t reciprocal;
@@ -30,6 +34,7 @@ struct WindowsLayout {
   int zeros;                         // floats of the window of zeros: positions of a block
   int chunks, buffers, slabs;        // of channels; of chunks; of outputs
   int tiles_y, tiles_x;              // of an image
+  int rings;                         // bytes before those of the warps' entries
   WindowsDivisor by_plane, by_image, by_pitch;
 };
 

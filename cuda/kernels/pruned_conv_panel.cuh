@@ -5,10 +5,20 @@
 
 #include <cstdint>
 
+#include "cuda/core/mbarrier.cuh"
 #include "cuda/kernels/masked_conv_element.cuh"
 #include "cuda/kernels/pruned_conv.h"
 
 namespace jaxsparse {
+
+// Copies an element of 4 or 8 bytes to shared memory while the thread goes on; a zero, and no read,
+// where it is not `valid`.
+template <int kBytes>
+__device__ __forceinline__ void CopyOrZero(uint32_t shared, const void* source, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(source),
+               "n"(kBytes), "r"(valid ? kBytes : 0)
+               : "memory");
+}
 
 // n / d for n < 65536 and d the divisor that `reciprocal` was made for.
 __device__ __forceinline__ int Divide(int n, const WindowsDivisor& d) {
@@ -28,8 +38,8 @@ struct WindowsTile {
   }
 };
 
-// Fills chunks, kAtOnce loads of a lane in flight. The place in the image of each float of a
-// channel is worked out once, in a table.
+// Fills chunks: float32 by `cp.async`, 16 bits through registers, kAtOnce loads of a lane in
+// flight. The place in the image of each float of a channel is worked out once, in a table.
 template <typename T, int kAtOnce>
 class PanelLoad {
  public:
@@ -49,13 +59,23 @@ class PanelLoad {
     }
   }
 
+  // In which of two turns a warp fills, to multiply in the other. Loads through registers are
+  // waited for, so half of the warps multiply meanwhile; copies are under way at once.
+  __device__ static int Turn(int warp) { return kCopies ? 0 : warp % 2; }
+
   // The channels of a chunk to the buffer whose turn it is; nothing past the last chunk.
   __device__ void Fill(int chunk) const {
     if (chunk >= layout_.chunks) return;
     float* const panel = memory_ + chunk % 2 * buffer_ + layout_.zeros;
     const int first = chunk * layout_.chunk;
     const int channels = min(layout_.chunk, static_cast<int>(args_.geometry.in_c) - first);
-    if (args_.channels_first) {
+    if constexpr (kCopies) {
+      if (args_.channels_first) {
+        CopyPlanes(panel, first, channels);
+      } else {
+        CopyPixels(panel, first, channels);
+      }
+    } else if (args_.channels_first) {
       FillPlanes(panel, first, channels);
     } else {
       FillPixels(panel, first, channels);
@@ -63,6 +83,8 @@ class PanelLoad {
   }
 
  private:
+  static constexpr bool kCopies = sizeof(T) == 4;
+
   // Where float i of a channel comes from, -1 for a zero.
   __device__ int32_t Place(const WindowsTile& tile, int i) const {
     const ConvGeometry& g = args_.geometry;
@@ -90,8 +112,43 @@ class PanelLoad {
   }
 
   __device__ static int Source(int at, int stride, int phase, int pad, int dilation, int size) {
-    const int n = at * stride + phase - pad, source = n / dilation;
+    const int n = at * stride + phase - pad, source = dilation == 1 ? n : n / dilation;
     return n < 0 || source * dilation != n || source >= size ? -1 : source;
+  }
+
+  // NCHW: lanes along a plane; warps share the channels, and the plane where these are fewer.
+  __device__ void CopyPlanes(float* panel, int first, int channels) const {
+    const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int groups = min(warps, channels), across = warps / groups;
+    const int64_t pixels = args_.geometry.in_h * args_.geometry.in_w, step = groups * pixels;
+    const uint32_t to_step = groups * layout_.stride * 4;
+    const int c = warp % groups;
+    if (warp >= groups * across) return;
+#pragma unroll 1
+    for (int i = warp / groups * 32 + lane; i < floats_; i += across * 32) {
+      const int32_t place = table_[i];
+      const T* from = x_ + (max(place, 0) + (first + c) * pixels);
+      uint32_t to = ptx::SharedAddress(panel + c * layout_.stride + i);
+#pragma unroll 4
+      for (int left = channels - c; left > 0; left -= groups, from += step, to += to_step) {
+        CopyOrZero<4>(to, from, place >= 0);
+      }
+    }
+  }
+
+  // NHWC: lanes along the channels of a pixel.
+  __device__ void CopyPixels(float* panel, int first, int channels) const {
+    const int warps = blockDim.x / 32;
+#pragma unroll 1
+    for (int c = threadIdx.x % 32; c < channels; c += 32) {
+      const uint32_t to = ptx::SharedAddress(panel + c * layout_.stride);
+      const T* const from = x_ + first + c;
+#pragma unroll 4
+      for (int i = threadIdx.x / 32; i < floats_; i += warps) {
+        const int32_t place = table_[i];
+        CopyOrZero<4>(to + i * 4, from + max(place, 0), place >= 0);
+      }
+    }
   }
 
   // NCHW: lanes along a plane.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/kernels/pruned_lanes.cuh"
+#include "cuda/kernels/pruned_limits.h"
 
 namespace jaxsparse {
 namespace {
@@ -20,18 +21,8 @@ int64_t SharedBytes(const LanesLayout& layout) {
 
 template <typename T, int kRows>
 cudaError_t PrepareKernel() {
-  int device = 0, most = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  }
-  if (error != cudaSuccess) return error;
-  error = cudaFuncSetAttribute(PrunedLanes<T, kRows>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               std::min<int>(most, kMostShared));
-  if (error != cudaSuccess) return error;
-  // Several blocks share an SM: left alone, the driver may leave memory for one.
-  return cudaFuncSetAttribute(PrunedLanes<T, kRows>, cudaFuncAttributePreferredSharedMemoryCarveout,
-                              cudaSharedmemCarveoutMaxShared);
+  const cudaError_t error = AllowShared(PrunedLanes<T, kRows>, kMostShared);
+  return error != cudaSuccess ? error : PreferShared(PrunedLanes<T, kRows>);
 }
 
 template <typename T, int kRows>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/kernels/pruned_limits.h"
 #include "cuda/kernels/pruned_pairs.cuh"
 
 namespace jaxsparse {
@@ -21,21 +22,9 @@ int64_t MostItemBytes(int64_t tiles) { return tiles * (128 + 4096); }
 
 template <typename T, int kBatches, int kTiles>
 cudaError_t PrepareKernel() {
-  int device = 0, most = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  }
-  if (error != cudaSuccess) return error;
   const int64_t bytes = SharedBytes<kBatches, kTiles>(MostItemBytes(kTiles)) + kTailBytes;
-  error = cudaFuncSetAttribute(PrunedPairs<T, kBatches, kTiles, kStages>,
-                               cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(std::min<int64_t>(most, bytes)));
-  if (error != cudaSuccess) return error;
-  // Several blocks share an SM: left alone, the driver may leave memory for one.
-  return cudaFuncSetAttribute(PrunedPairs<T, kBatches, kTiles, kStages>,
-                              cudaFuncAttributePreferredSharedMemoryCarveout,
-                              cudaSharedmemCarveoutMaxShared);
+  const cudaError_t error = AllowShared(PrunedPairs<T, kBatches, kTiles, kStages>, bytes);
+  return error != cudaSuccess ? error : PreferShared(PrunedPairs<T, kBatches, kTiles, kStages>);
 }
 
 template <typename T, int kBatches, int kTiles>
@@ -82,15 +71,6 @@ cudaError_t PrepareType() {
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
-}
-
-// `parts`, or 1 on a device that has no clusters: the packed arrays are the same.
-int32_t PartsHere(int64_t parts) {
-  int device = 0, clusters = 0;
-  const bool known =
-      cudaGetDevice(&device) == cudaSuccess &&
-      cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device) == cudaSuccess;
-  return known && clusters != 0 ? static_cast<int32_t>(parts) : 1;
 }
 
 }  // namespace

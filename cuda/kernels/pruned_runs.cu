@@ -1,8 +1,7 @@
 // Launches of the runs executor: a kernel for 1, 2, 4, 8 or 16 rows of x and each size of a place.
 #include "cuda/kernels/pruned_runs.h"
 
-#include <algorithm>
-
+#include "cuda/kernels/pruned_limits.h"
 #include "cuda/kernels/pruned_runs.cuh"
 
 namespace jaxsparse {
@@ -15,20 +14,12 @@ template <int kRows>
 int64_t SharedBytes(const RunsLayout& layout, int64_t threads) {
   using P = gather::Plane<kRows>;
   return (int64_t{layout.inputs} + kRunSpan) * P::kBytes * P::kCount +
-         4 * (kRows * (threads + 1 + layout.outputs) + 2 * int64_t{layout.outputs} + 1);
+         4 * kRows * (threads + 1 + layout.outputs);
 }
 
 template <typename T, int kRows, int kBits>
 cudaError_t PrepareKernel() {
-  int device = 0, most = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  }
-  if (error != cudaSuccess) return error;
-  return cudaFuncSetAttribute(PrunedRuns<T, kRows, kBits>,
-                              cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              std::min<int>(most, kMostShared));
+  return AllowShared(PrunedRuns<T, kRows, kBits>, kMostShared);
 }
 
 template <typename T, int kRows, int kBits>

@@ -16,11 +16,12 @@
 // a cluster adds those of its blocks in rank order through distributed shared memory.
 //
 // Predicted, H200, 1 row, 90 %: bytes at 4.3 TB/s and a launch: 2.2, 6.2 and 22 us (4096, 8192 and
-// 16384 inputs and outputs). Measured: 4.3 (two blocks a multiprocessor), 9.2 and 24.8; a kernel
-// that only reads as many bytes takes 3.2 and 7.2. A launch begins before the one in front is done,
-// asks the second-level cache for its weights, and waits (4.8 and 9.7 without). At 4096 x
-// 4096 a lone block takes about 2,600 cycles to get its loads under way, 900 for x, 1,600 for its
-// first run, 1,900 to add up and store; warps wait for barriers, memory and shared memory alike.
+// 16384 inputs and outputs). Measured: 3.8 (two blocks a multiprocessor), 8.4 and (earlier)
+// 24.8; a kernel that only reads as many bytes takes 3.2 and 7.2, and 2.7 at 4096 where it begins
+// early, too. A launch begins before the one in front is done, asks the second-level cache for its
+// weights, and waits. At 4096 x 4096 a block is released about 1.1 us after the one before it ended
+// on its multiprocessor; then 500 to 900 cycles until its loads are under way, 1,900 more for x,
+// 1,200 of products and 1,000 to add up and store.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,7 @@
 
 #include "cuda/kernels/overlap.cuh"
 #include "cuda/kernels/pruned_gather.cuh"
+#include "cuda/kernels/pruned_runs_inputs.cuh"
 
 namespace jaxsparse {
 
@@ -131,44 +133,6 @@ class RunStream {
   const uint16_t* bases_;
 };
 
-// Fills shared memory with the part's inputs, those of 8 neighbours in 16-byte units whose order
-// changes with the neighbours, so that 8 lanes store to different banks.
-template <typename T, int kRows>
-__device__ void LoadPlaced(const PrunedArgs& args, uint32_t x, int64_t first, int inputs,
-                           uint32_t plane_bytes) {
-  using P = gather::Plane<kRows>;
-  constexpr int kUnits = P::kBytes / 2 < 2 ? 2 : P::kBytes / 2, kPairs = P::kWidth / 2;
-  const int eights = inputs / 8;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < P::kCount * eights; i += blockDim.x) {
-    const int plane = P::kCount == 1 ? 0 : i / eights, eight = i - plane * eights;
-    uint32_t rows[P::kWidth][4];
-#pragma unroll
-    for (int r = 0; r < P::kWidth; ++r) {
-      const uint4 v = gather::LoadEight<T>(args, plane * P::kWidth + r, first + eight * 8);
-      rows[r][0] = v.x, rows[r][1] = v.y, rows[r][2] = v.z, rows[r][3] = v.w;
-    }
-    const uint32_t to = x + plane * plane_bytes + eight * kUnits * 16;
-    const int turn = eight / (8 / kUnits) % kUnits;
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      uint32_t words[4];
-#pragma unroll
-      for (int q = 0; q < 4; ++q) {
-        if constexpr (kRows == 1) {
-          const uint32_t pair = rows[0][u * 2 + q / 2];
-          words[q] = __float_as_uint(q % 2 ? gather::HighHalf<T>(pair) : gather::LowHalf<T>(pair));
-        } else {
-          const int input = (u * 4 + q) / kPairs, pair = (u * 4 + q) % kPairs;
-          words[q] = __byte_perm(rows[2 * pair][input / 2], rows[2 * pair + 1][input / 2],
-                                 input % 2 ? 0x7632 : 0x5410);
-        }
-      }
-      gather::Store128(to + (u ^ turn) * 16, words);
-    }
-  }
-}
-
 // The addresses of four neighbours of a run, from `base`, which moves on where they count from each
 // other.
 template <int kBits, int kBytes>
@@ -208,39 +172,36 @@ __device__ __forceinline__ void MultiplyRun(
   }
 }
 
-// What a block looks up at its end: the first thread of each of its outputs, and their numbers.
-// Read at its beginning into registers, so that nothing waits for them.
-class BlockLists {
- public:
-  int32_t* const starts;
-  int32_t* const outputs;
+// A sum of the block: its row, its threads, and the output that it is. Lanes that share a sum hold
+// it, in two registers and read at the beginning: the end of a block is one access to shared memory
+// after the other, and each waits behind the gathers of its neighbours.
+struct SumItem {
+  uint32_t packed;  // 11 bits each of the first and the last thread, then the row
+  int32_t output;
 
-  __device__ BlockLists(const PrunedArgs& args, const RunsLayout& layout, int32_t* shared,
-                        int group)
-      : starts(shared),
-        outputs(shared + layout.outputs + 1),
-        count_(layout.outputs),
-        from_starts_(args.starts + blockIdx.x * (layout.outputs + int64_t{1})),
-        from_outputs_(args.rows + group * int64_t{layout.outputs}) {
-    if (threadIdx.x <= count_) start_ = __ldg(from_starts_ + threadIdx.x);
-    if (threadIdx.x < count_) output_ = __ldg(from_outputs_ + threadIdx.x);
-  }
-
-  __device__ void Store() const {
-    if (threadIdx.x <= count_) starts[threadIdx.x] = start_;
-    if (threadIdx.x < count_) outputs[threadIdx.x] = output_;
-    for (int i = threadIdx.x + blockDim.x; i <= count_; i += blockDim.x) {
-      starts[i] = __ldg(from_starts_ + i);
-      if (i < count_) outputs[i] = __ldg(from_outputs_ + i);
-    }
-  }
-
- private:
-  int count_;
-  const int32_t* from_starts_;
-  const int32_t* from_outputs_;
-  int32_t start_ = 0, output_ = -1;
+  __device__ __forceinline__ int First() const { return packed & 0x7ff; }
+  __device__ __forceinline__ int Last() const { return packed >> 11 & 0x7ff; }
+  __device__ __forceinline__ int Row() const { return packed >> 22; }
 };
+
+// Lanes that share a sum: with few rows four, with many every thread has one.
+template <int kRows>
+inline constexpr int kSumLanes = kRows < 4 ? 4 : 1;
+
+// Sum `i` of the block, counted row by row.
+template <int kRows>
+__device__ __forceinline__ SumItem SumAt(const PrunedArgs& args, const RunsLayout& layout,
+                                         int group, int i) {
+  const int row = kRows == 1 ? 0 : static_cast<uint32_t>(i) / layout.outputs;
+  if (row >= args.m || (kRows == 1 && i >= layout.outputs)) return {0, -1};
+  const int64_t output = i - row * layout.outputs;
+  const int32_t* const starts = args.starts + blockIdx.x * (layout.outputs + int64_t{1}) + output;
+  const int most = static_cast<int>(blockDim.x);
+  const uint32_t first = min(max(__ldg(starts), 0), most);
+  const uint32_t last = min(max(__ldg(starts + 1), 0), most);
+  return {first | last << 11 | row << 22,
+          __ldg(args.rows + group * int64_t{layout.outputs} + output)};
+}
 
 template <typename T>
 __device__ __forceinline__ void StoreSum(const PrunedArgs& args, int row, int64_t output,
@@ -252,38 +213,44 @@ __device__ __forceinline__ void StoreSum(const PrunedArgs& args, int row, int64_
 }
 
 // Sums those of an output's threads and stores the result, or leaves it in `totals` for the
-// cluster. With few rows eight lanes share a sum, with many every thread has one.
+// cluster. `item`: the thread's first.
 template <typename T, int kRows>
-__device__ void SumThreads(const PrunedArgs& args, const RunsLayout& layout,
-                           const BlockLists& lists, const float* threads, float* totals) {
-  constexpr int kLanes = kRows < 4 ? 8 : 1;
-  const int pitch = blockDim.x + 1, lane = threadIdx.x % kLanes, wide = blockDim.x / kLanes;
-  const int rows = static_cast<int>(args.m), count = rows * layout.outputs;
-  const int turns = (count + wide - 1) / wide;
-  for (int turn = 0; turn < turns; ++turn) {
-    const int i = turn * wide + threadIdx.x / kLanes;
-    const int row = min(i / layout.outputs, rows - 1), output = i % layout.outputs;
-    const int last = min(lists.starts[output + 1], static_cast<int>(blockDim.x));
+__device__ void SumThreads(const PrunedArgs& args, const RunsLayout& layout, SumItem item,
+                           int group, const float* threads, float* totals) {
+  constexpr int kLanes = kSumLanes<kRows>, kAtOnce = 8;
+  const int lane = threadIdx.x % kLanes, count = static_cast<int>(args.m) * layout.outputs;
+  [[maybe_unused]] const uint32_t lanes = 0xfu << threadIdx.x % 32 / 4 * 4;  // that share a sum
+  const int step = blockDim.x / kLanes;
+  for (int i = threadIdx.x / kLanes; i < count; i += step) {
+    const float* const from = threads + item.Row() * (blockDim.x + 1);
+    const int last = item.Last();
     float sum = 0.0f;
-#pragma unroll 8
-    for (int t = max(lists.starts[output], 0) + lane; t < last; t += kLanes) {
-      sum += threads[row * pitch + t];
+    for (int t = item.First() + lane; t < last; t += kAtOnce * kLanes) {
+      float some[kAtOnce];
+#pragma unroll
+      for (int a = 0; a < kAtOnce; ++a) {
+        some[a] = t + a * kLanes < last ? from[t + a * kLanes] : 0.0f;
+      }
+#pragma unroll
+      for (int a = 0; a < kAtOnce; ++a) sum += some[a];
     }
 #pragma unroll
-    for (int step = 1; step < kLanes; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (lane != 0 || i >= count) continue;
-    if (layout.parts > 1) {
-      totals[i] = sum;
-    } else {
-      StoreSum<T>(args, row, lists.outputs[output], sum);
+    for (int s = 1; s < kLanes; s *= 2) sum += __shfl_xor_sync(lanes, sum, s);
+    if (lane == 0) {
+      if (layout.parts > 1) {
+        totals[i] = sum;
+      } else {
+        StoreSum<T>(args, item.Row(), item.output, sum);
+      }
     }
+    if (i + step < count) item = SumAt<kRows>(args, layout, group, i + step);
   }
 }
 
 // Adds the totals of the cluster in rank order and stores every `parts`-th output.
 template <typename T>
-__device__ void StoreTotals(const PrunedArgs& args, const RunsLayout& layout,
-                            const int32_t* outputs, const float* totals, int rank) {
+__device__ void StoreTotals(const PrunedArgs& args, const RunsLayout& layout, const float* totals,
+                            int group, int rank) {
   const int mine = (layout.outputs - rank + layout.parts - 1) / layout.parts;
   const uint32_t from = ptx::SharedAddress(totals);
   for (int i = threadIdx.x; i < args.m * mine; i += blockDim.x) {
@@ -293,7 +260,7 @@ __device__ void StoreTotals(const PrunedArgs& args, const RunsLayout& layout,
     for (int r = 0; r < layout.parts; ++r) {
       sum += fragment::LoadPartOne(from + (row * layout.outputs + local) * 4, r);
     }
-    StoreSum<T>(args, row, outputs[local], sum);
+    StoreSum<T>(args, row, __ldg(args.rows + group * int64_t{layout.outputs} + local), sum);
   }
 }
 
@@ -321,10 +288,11 @@ __global__ void __launch_bounds__(kRunsMostThreads<kRows>)
   for (int i = 0; i < kAhead; ++i) {
     if (i < layout.chunks) ahead[i] = stream.At(i);
   }
-  const runs::BlockLists lists(args, layout,
-                               reinterpret_cast<int32_t*>(totals + kRows * layout.outputs), group);
-  runs::LoadPlaced<T, kRows>(args, x, static_cast<int64_t>(part) * layout.inputs, layout.inputs,
-                             plane_bytes);
+  runs::InputsFill<T, kRows> fill(args, x, static_cast<int64_t>(part) * layout.inputs,
+                                  layout.inputs, plane_bytes);
+  const runs::SumItem item =
+      runs::SumAt<kRows>(args, layout, group, threadIdx.x / runs::kSumLanes<kRows>);
+  fill.Store();
   __syncthreads();
   float sums[P::kCount][P::kWidth] = {};
 #pragma unroll 1
@@ -341,12 +309,11 @@ __global__ void __launch_bounds__(kRunsMostThreads<kRows>)
   for (int r = 0; r < kRows; ++r) {
     threads[r * (blockDim.x + 1) + threadIdx.x] = sums[r / P::kWidth][r % P::kWidth];
   }
-  lists.Store();
   __syncthreads();
-  runs::SumThreads<T, kRows>(args, layout, lists, threads, totals);
+  runs::SumThreads<T, kRows>(args, layout, item, group, threads, totals);
   if (layout.parts == 1) return;
   fragment::MeetCluster();
-  runs::StoreTotals<T>(args, layout, lists.outputs, totals, part);
+  runs::StoreTotals<T>(args, layout, totals, group, part);
   fragment::MeetCluster();
 }
 

@@ -1,6 +1,7 @@
 // Launches of the split executor: a kernel for each tile of x.
 #include "cuda/kernels/pruned_split.h"
 
+#include "cuda/kernels/pruned_limits.h"
 #include "cuda/kernels/pruned_split.cuh"
 
 namespace jaxsparse {
@@ -10,14 +11,7 @@ constexpr int64_t kMostShared = 227 * 1024, kMostParts = 8, kMostRounds = 1024;
 
 template <class Config>
 cudaError_t PrepareKernel() {
-  int device = 0, most = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  }
-  if (error != cudaSuccess) return error;
-  return cudaFuncSetAttribute(PrunedSplit<Config>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              most);
+  return AllowShared(PrunedSplit<Config>, kMostShared);
 }
 
 template <class Config>

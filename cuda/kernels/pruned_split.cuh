@@ -24,6 +24,7 @@
 
 #include <cstdint>
 
+#include "cuda/core/cluster_begin.cuh"
 #include "cuda/kernels/masked_conv_element.cuh"
 #include "cuda/kernels/overlap.cuh"
 #include "cuda/kernels/pruned_fragments.cuh"
@@ -291,18 +292,6 @@ __device__ void StoreRound(const PrunedArgs& args, const SplitLayout& layout, co
   }
 }
 
-// The blocks of a cluster write to each other only when all of them have begun.
-__device__ __forceinline__ void ArriveBegun() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void WaitBegun() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-#endif
-}
-
 }  // namespace split
 
 // `starts`: the quad at which each warp of a group and part begins; `extra`: u16, quads of each
@@ -319,7 +308,7 @@ __global__ void __launch_bounds__(kSplitThreads, 1)
   const int64_t first_row = int64_t{unit / layout.groups} * Config::kTile;
   const int64_t streams = (int64_t{group} * layout.parts + part) * kSplitWarps;
   LetNextStart();
-  split::ArriveBegun();
+  ptx::ArriveBegun();
   WaitForPrevious();
   const uint32_t start = static_cast<uint32_t>(__ldg(args.starts + streams + warp));
   const uint16_t* counts =
@@ -336,7 +325,7 @@ __global__ void __launch_bounds__(kSplitThreads, 1)
   const split::SumsOut<Config> out(layout, sums, part);
   const uint32_t rows = base + threadIdx.x % 32 * (Config::kPitch * 4);
   __syncthreads();
-  split::WaitBegun();
+  ptx::WaitBegun();
   for (int round = 0; round < layout.rounds; ++round) {
     const int now = quads, buffer = round % 2 * layout.RoundFloats();
     if (round + 1 < layout.rounds) quads = __ldg(counts += kSplitWarps);

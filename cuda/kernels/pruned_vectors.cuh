@@ -2,114 +2,111 @@
 //
 // A group is 8 neighbouring outputs; its columns, the inputs that one of them keeps, are condensed:
 // a step is 16 columns (8 in float32, as TF32) of any inputs, a fragment of w whose 8 B a lane come
-// from memory as they lie. x's fragments are gathered: a tile of 64 rows lies in shared memory as
-// in memory, and a lane reads its elements of a step's columns one by one. Its rows are 16 bytes
-// more than a multiple of 128 apart, so a load meets no bank twice when the four columns that the
-// lanes of a row read differ modulo four words: the packer orders them so, where it can. Inputs
-// arrive kChunk at a time by cp.async; the blocks of one SM fill and multiply in turns. A warp owns
-// four groups and keeps their sums over all chunks.
+// from memory as they lie, through a ring of each warp. A tile of 64 rows of x passes through a
+// ring of chunks in shared memory, boxes of 128 bytes a row that TMA loads a few chunks ahead; a
+// step reads columns of the last chunks, and its lanes their elements one by one: 8 rows of 4
+// columns meet no bank twice when the columns differ modulo four words (the 16-byte pieces of a row
+// lie exchanged by row modulo 8): the packer orders them so, where it can. A warp owns one to four
+// groups and keeps their sums over all chunks; warps meet only at the ring's barriers, a chunk
+// apart at most. Blocks are persistent: the next tile is under way while the present one is stored.
 //
 // Floor: 4 bytes of shared memory (2 in 16 bits, but as many loads) for the 8 products of a column
 // with a row of x: 128 bytes a cycle and SM are 256 products, 59e12 a second on 132 SMs at 1.755
-// GHz. cuBLAS's TF32 is 207e12 of all products: 5.7x at 95 %; x, read once for 512 outputs, bounds
-// it earlier.
+// GHz; x read and y written once at 4.0 TB/s, as a copy of as many bytes reaches.
 //
-// Measured on an H200, 4,096 rows of x or more: 1.06x to 1.5x cuBLAS's TF32 at 98 %, 0.9x to 1.2x
-// at 95 %; in bfloat16 slower than cuBLAS but for one shape at 98 %. 98 % takes more than half the
-// time of 90 %: the loading of x, or of the weights one step ahead, bounds it; which is not known.
+// Predicted for 4096 x 4096, 4,096 rows, 90 / 95 / 98 %, on an H200: 188 / 105 / 48 us of shared
+// memory (25 to 29 cycles a step, with weights, places and what meets a bank twice) beside 33 of
+// bytes. Measured 254 / 156 / 106: cuBLAS's TF32 takes 333. At 90 % the pipe to shared memory is
+// 77 % busy (an earlier build); at 98 % four fifths of the time are there without any products: x
+// comes eight times, at the rate of the second-level cache.
 #pragma once
+
+#include <cuda.h>
 
 #include <cstdint>
 
 #include "cuda/kernels/pruned_fragments.cuh"
+#include "cuda/kernels/pruned_vectors_ring.cuh"
+#include "cuda/kernels/pruned_vectors_store.cuh"
 
 namespace jaxsparse {
 
-inline constexpr int kVectorOutputs = 8;  // of a group
-inline constexpr int kVectorGroups = 4;   // of a warp
-inline constexpr int kVectorWarps = 16;
-inline constexpr int kVectorSlab = kVectorOutputs * kVectorGroups * kVectorWarps;
-inline constexpr int kVectorRows = 64;  // of x, of a tile
-inline constexpr int kVectorChunkBytes = 1024;
-inline constexpr int kVectorPitch = kVectorChunkBytes + 16;
-inline constexpr int kVectorTileBytes = kVectorRows * kVectorPitch;
-inline constexpr int kVectorSharedBytes = 2 * kVectorTileBytes;
-
-template <typename T>
-struct VectorConfig {
-  static constexpr int kBytes = static_cast<int>(sizeof(T));
-  static constexpr int kChunk = kVectorChunkBytes / kBytes;  // inputs
-  static constexpr int kQuads = 8 / kBytes;                  // of columns, of a step
-};
-
-// What the launcher adds to the arguments.
-struct VectorLayout {
-  int32_t chunks;  // of inputs
-  int32_t slabs;   // of outputs; a block serves one
-};
-
-// A step of a warp: the lane's weights, and where its columns lie in a row of the tile.
+// A step of a warp: the lane's weights, and where its columns lie in the ring, in elements.
 struct VectorStep {
   uint2 weights;
-  uint2 offsets;  // bytes, 16 bits each
+  uint2 places;  // 16 bits each
 };
 
-// The steps of a warp in the order of their use, loaded one ahead.
+// The steps of a warp in the order of their use, in a ring of its own that `cp.async` fills.
 template <typename T>
 class VectorStream {
  public:
-  __device__ VectorStream(const PrunedArgs& args, int32_t first)
-      : at_(static_cast<uint32_t>(max(first, 0))),
-        last_(static_cast<uint32_t>(args.entries * sizeof(T) / 256 - 1)) {
+  using Config = VectorConfig<T>;
+
+  __device__ VectorStream(const PrunedArgs& args, uint32_t ring)
+      : ring_(ring), last_(static_cast<int32_t>(args.entries * sizeof(T) / 256 - 1)) {
+    constexpr int kPlaceBytes = 8 * Config::kQuads;
     const int lane = threadIdx.x % 32;
-    weights_ = static_cast<const uint2*>(args.values) + lane;
-    offsets_ = static_cast<const uint8_t*>(args.indices) + lane % 4 * kOffsetBytes;
-    next_ = Load();
+    const bool weights = lane < 16;
+    from_ = weights ? static_cast<const uint8_t*>(args.values) + lane * 16
+                    : static_cast<const uint8_t*>(args.indices) + (lane - 16) * 16;
+    pitch_ = weights ? 256 : kPlaceBytes;
+    loads_ = lane < 16 + kPlaceBytes / 16;
+  }
+
+  // Goes to step `first`.
+  __device__ __forceinline__ void Begin(int32_t first) {
+    fragment::Wait<0>();
+    __syncwarp();
+    left_ = last_ - max(first, 0);
+    next_ = from_ + int64_t{max(first, 0)} * pitch_;
+    slot_ = 0;
+#pragma unroll
+    for (int i = 0; i < kVectorAhead - 1; ++i) Load(i * Config::kStepBytes);
+    spare_ = (kVectorAhead - 1) * Config::kStepBytes;
   }
 
   __device__ __forceinline__ VectorStep Next() {
-    const VectorStep step = next_;
-    next_ = Load();
-    return step;
+    fragment::Wait<kVectorAhead - 2>();
+    __syncwarp();  // the step lies there, and every lane has read the one before
+    const int lane = threadIdx.x % 32;
+    const uint32_t step = ring_ + slot_;
+    VectorStep found;
+    if constexpr (Config::kQuads == 2) {
+      found.places = {fragment::Load32(step + 256 + lane % 4 * 4), 0};
+    } else {
+      found.places = Load64(step + 256 + lane % 4 * 8);
+    }
+    found.weights = Load64(step + lane * 8);
+    Load(spare_);
+    spare_ = slot_;
+    slot_ = slot_ == (kVectorAhead - 1) * Config::kStepBytes ? 0 : slot_ + Config::kStepBytes;
+    return found;
   }
 
  private:
-  static constexpr int kOffsetBytes = 2 * VectorConfig<T>::kQuads;
+  static __device__ __forceinline__ uint2 Load64(uint32_t address) {
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address));
+    return v;
+  }
 
-  __device__ __forceinline__ VectorStep Load() {
-    const int64_t i = min(at_++, last_);
-    VectorStep step;
-    step.weights = __ldg(weights_ + i * 32);
-    const uint8_t* const from = offsets_ + i * (4 * kOffsetBytes);
-    if constexpr (kOffsetBytes == 4) {
-      step.offsets = {__ldg(reinterpret_cast<const uint32_t*>(from)), 0};
-    } else {
-      step.offsets = __ldg(reinterpret_cast<const uint2*>(from));
+  // Past the last step there is nothing to load, and what lies there is never used by right arrays.
+  __device__ __forceinline__ void Load(uint32_t slot) {
+    if (loads_ && left_ >= 0) {
+      fragment::Copy16(ring_ + slot + threadIdx.x % 32 * 16, next_, true);
     }
-    return step;
+    fragment::Commit();
+    next_ += pitch_;
+    --left_;
   }
 
-  const uint2* weights_;
-  const uint8_t* offsets_;
-  uint32_t at_, last_;
-  VectorStep next_;
+  const uint8_t *from_, *next_;
+  uint32_t ring_, slot_ = 0, spare_ = 0;
+  int32_t last_, left_ = 0;
+  int pitch_;
+  bool loads_;
 };
-
-// Fills the tile with a chunk of 64 rows; what lies outside of x becomes zero.
-template <typename T>
-__device__ __forceinline__ void LoadVectorTile(const PrunedArgs& args, uint32_t tile,
-                                               int64_t first_row, int chunk) {
-  constexpr int kPieces = kVectorChunkBytes / 16, kEach = 16 / static_cast<int>(sizeof(T));
-  const T* const x = static_cast<const T*>(args.x);
-  const int piece = threadIdx.x % kPieces;
-  const int64_t input = static_cast<int64_t>(chunk) * VectorConfig<T>::kChunk + piece * kEach;
-#pragma unroll 4
-  for (int row = threadIdx.x / kPieces; row < kVectorRows; row += kVectorWarps * 32 / kPieces) {
-    const bool valid = first_row + row < args.m && input < args.k;
-    fragment::Copy16(tile + row * kVectorPitch + piece * 16,
-                     x + (valid ? (first_row + row) * args.k + input : 0), valid);
-  }
-}
 
 // Two 16-bit elements, as one register.
 __device__ __forceinline__ uint32_t LoadPairOf(uint32_t low, uint32_t high) {
@@ -129,99 +126,144 @@ __device__ __forceinline__ void MmaTf32(float (&d)[4], const uint32_t (&a)[4], u
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
 }
 
-// A step's products with all rows of the tile; `tile` is where the lane's first row lies.
+// The tile of x in the ring: rows of 128 bytes, whose 16-byte pieces TMA exchanges by row modulo 8.
 template <typename T>
-__device__ __forceinline__ void MultiplyStep(const VectorStep& step, uint32_t tile,
-                                             float (&sums)[kVectorRows / 16][4]) {
-  // No offset leaves the row.
-  constexpr uint32_t kMask = kVectorChunkBytes - sizeof(T);
-  const uint32_t q0 = tile + (step.offsets.x & kMask), q1 = tile + (step.offsets.x >> 16 & kMask);
-  if constexpr (sizeof(T) == 4) {
+class VectorTile {
+ public:
+  using Config = VectorConfig<T>;
+
+  __device__ explicit VectorTile(uint32_t ring)
+      : row_(ring + threadIdx.x % 32 / 4 * 128), swizzle_(threadIdx.x % 32 / 4 * 16) {}
+
+  // The tile begins at `slot` of the ring.
+  __device__ __forceinline__ void Begin(int slot) { base_ = slot * kVectorSlotBytes; }
+
+  // A step's products with all rows.
+  __device__ __forceinline__ void Multiply(const VectorStep& step,
+                                           float (&sums)[kVectorRows / 16][4]) const {
+    uint32_t at[Config::kQuads];
+#pragma unroll
+    for (int q = 0; q < Config::kQuads; ++q) {
+      // No place leaves the ring.
+      constexpr uint32_t kLast = (Config::kRingBytes / Config::kBytes - 1) * 0x10001u;
+      const uint32_t pair = __vminu2(q < 2 ? step.places.x : step.places.y, kLast);
+      at[q] = Address(q % 2 == 0 ? pair & 0xffff : pair >> 16);
+    }
+    uint32_t a[kVectorRows / 16][4];
+#pragma unroll
+    for (int r = 0; r < kVectorRows / 16; ++r) Load(at, r * 16 * 128, a[r]);
 #pragma unroll
     for (int r = 0; r < kVectorRows / 16; ++r) {
-      const uint32_t at = r * 16 * kVectorPitch, below = at + 8 * kVectorPitch;
-      const uint32_t a[4] = {fragment::Load32(q0 + at), fragment::Load32(q0 + below),
-                             fragment::Load32(q1 + at), fragment::Load32(q1 + below)};
-      MmaTf32(sums[r], a, step.weights);
-    }
-  } else {
-    const uint32_t q2 = tile + (step.offsets.y & kMask), q3 = tile + (step.offsets.y >> 16 & kMask);
-#pragma unroll
-    for (int r = 0; r < kVectorRows / 16; ++r) {
-      const uint32_t at = r * 16 * kVectorPitch, below = at + 8 * kVectorPitch;
-      const uint32_t a[4] = {LoadPairOf(q0 + at, q1 + at), LoadPairOf(q0 + below, q1 + below),
-                             LoadPairOf(q2 + at, q3 + at), LoadPairOf(q2 + below, q3 + below)};
-      fragment::Mma<T>(sums[r], a, step.weights.x, step.weights.y);
-    }
-  }
-}
-
-// Stores a group's sums: two neighbouring outputs of each of eight rows a lane.
-template <typename T>
-__device__ __forceinline__ void StoreGroup(const PrunedArgs& args, int64_t first_row,
-                                           int64_t output,
-                                           const float (&sums)[kVectorRows / 16][4]) {
-  const int lane = threadIdx.x % 32;
-  output += lane % 4 * 2;
-  const bool wide = args.out_type == DType::kF32, both = args.n % 2 == 0;
-  float bias[2] = {};
-  for (int c = 0; c < 2; ++c) {
-    if (args.bias && output + c < args.n) bias[c] = __ldg(args.bias + output + c);
-  }
-#pragma unroll
-  for (int r = 0; r < kVectorRows / 8; ++r) {
-    const int64_t row = first_row + r * 8 + lane / 4, at = row * args.n + output;
-    if (row >= args.m || output >= args.n) break;
-    const float pair[2] = {simt::Activate(args.activation, sums[r / 2][r % 2 * 2] + bias[0]),
-                           simt::Activate(args.activation, sums[r / 2][r % 2 * 2 + 1] + bias[1])};
-    if (both) {
-      simt::StoreResult<2, T>(args.out, wide, at, pair);
-    } else {
-      const float low[1] = {pair[0]}, high[1] = {pair[1]};
-      simt::StoreResult<1, T>(args.out, wide, at, low);
-      if (output + 1 < args.n) simt::StoreResult<1, T>(args.out, wide, at + 1, high);
-    }
-  }
-}
-
-template <typename T>
-__global__ void __launch_bounds__(kVectorWarps * 32)
-    PrunedVectors(const __grid_constant__ PrunedArgs args, const VectorLayout layout) {
-  extern __shared__ float4 memory[];
-  const uint32_t tile = ptx::SharedAddress(memory);
-  const int slab = blockIdx.x % layout.slabs, warp = threadIdx.x / 32;
-  const int64_t first_row = static_cast<int64_t>(blockIdx.x / layout.slabs) * kVectorRows;
-  VectorStream<T> stream(args, __ldg(args.starts + slab * kVectorWarps + warp));
-  const uint32_t* counts = reinterpret_cast<const uint32_t*>(args.extra) +
-                           static_cast<int64_t>(slab) * layout.chunks * kVectorWarps + warp;
-  const uint32_t mine = tile + threadIdx.x % 32 / 4 * kVectorPitch;
-  float sums[kVectorGroups][kVectorRows / 16][4] = {};
-  const auto load = [&](int chunk) {
-    if (chunk < layout.chunks) {
-      LoadVectorTile<T>(args, tile + chunk % 2 * kVectorTileBytes, first_row, chunk);
-    }
-    fragment::Commit();
-  };
-  load(0);
-  for (int chunk = 0; chunk < layout.chunks; ++chunk, counts += kVectorWarps) {
-    load(chunk + 1);
-    const uint32_t steps = __ldg(counts);
-    fragment::Wait<1>();
-    __syncthreads();
-#pragma unroll
-    for (int j = 0; j < kVectorGroups; ++j) {
-#pragma unroll 1
-      for (uint32_t i = steps >> j * 8 & 0xff; i > 0; --i) {
-        MultiplyStep<T>(stream.Next(), mine + chunk % 2 * kVectorTileBytes, sums[j]);
+      if constexpr (sizeof(T) == 4) {
+        MmaTf32(sums[r], a[r], step.weights);
+      } else {
+        fragment::Mma<T>(sums[r], a[r], step.weights.x, step.weights.y);
       }
     }
-    __syncthreads();
   }
+
+ private:
+  // Where the lane's first row holds the column.
+  __device__ __forceinline__ uint32_t Address(uint32_t place) const {
+    constexpr uint32_t kRing = Config::kRingBytes;
+    const uint32_t at = place * Config::kBytes + base_;
+    return (min(at, at - kRing) ^ swizzle_) + row_;
+  }
+
+  static __device__ __forceinline__ void Load(const uint32_t (&at)[Config::kQuads], uint32_t row,
+                                              uint32_t (&a)[4]) {
+    const uint32_t below = row + 8 * 128;
+    if constexpr (sizeof(T) == 4) {
+      a[0] = fragment::Load32(at[0] + row);
+      a[1] = fragment::Load32(at[0] + below);
+      a[2] = fragment::Load32(at[1] + row);
+      a[3] = fragment::Load32(at[1] + below);
+    } else {
+      a[0] = LoadPairOf(at[0] + row, at[1] + row);
+      a[1] = LoadPairOf(at[0] + below, at[1] + below);
+      a[2] = LoadPairOf(at[2] + row, at[3] + row);
+      a[3] = LoadPairOf(at[2] + below, at[3] + below);
+    }
+  }
+
+  uint32_t row_, swizzle_, base_ = 0;
+};
+
+template <typename T, int kGroups>
+__device__ __forceinline__ void MultiplyVectorTiles(const PrunedArgs& args, const CUtensorMap& map,
+                                                    const VectorLayout& layout, uint32_t ring,
+                                                    const VectorBarriers<T>& barriers) {
+  using Config = VectorConfig<T>;
+  const int warp = threadIdx.x / 32, step = gridDim.x;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < layout.ahead; ++i) LoadVectorChunk<T>(map, layout, ring, barriers, i);
+  }
+  int number = 0;  // of the chunk, of those of all tiles; warps load in turn
+  VectorStream<T> stream(args, ring + Config::kRingBytes + warp * Config::kStreamBytes);
+  VectorTile<T> x(ring);
+  VectorTurn<Config::kSlots> turn, done;
+  const auto release = [&] {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::BarrierArrive(barriers.Empty(done.slot));
+    done.Next();
+  };
+  const auto first = [&](int tile) {
+    return __ldg(args.starts + min(tile, layout.tiles - 1) % layout.slabs * kVectorWarps + warp);
+  };
+  stream.Begin(first(blockIdx.x));
+  for (int tile = blockIdx.x; tile < layout.tiles; tile += step) {
+    const int slab = tile % layout.slabs;
+    const uint32_t* counts = reinterpret_cast<const uint32_t*>(args.extra) +
+                             static_cast<int64_t>(slab) * layout.chunks * kVectorWarps + warp;
+    const int32_t following = first(tile + step);
+    uint32_t next = __ldg(counts);
+    float sums[kGroups][kVectorRows / 16][4] = {};
+    x.Begin(turn.slot);
+    for (int chunk = 0; chunk < layout.chunks; ++chunk, turn.Next()) {
+      const uint32_t steps = next;
+      counts += kVectorWarps;
+      if (chunk + 1 < layout.chunks) next = __ldg(counts);
+      if (number % kVectorWarps * 32 == threadIdx.x) {
+        LoadVectorChunk<T>(map, layout, ring, barriers, number + layout.ahead);
+      }
+      ++number;
+      ptx::BarrierWait(barriers.Full(turn.slot), turn.parity);
 #pragma unroll
-  for (int j = 0; j < kVectorGroups; ++j) {
-    const int64_t group = (static_cast<int64_t>(slab) * kVectorWarps + warp) * kVectorGroups + j;
-    StoreGroup<T>(args, first_row, group * kVectorOutputs, sums[j]);
+      for (int j = 0; j < kGroups; ++j) {
+#pragma unroll 1
+        for (uint32_t i = steps >> j * 8 & 0xff; i > 0; --i) x.Multiply(stream.Next(), sums[j]);
+      }
+      if (chunk + 1 >= layout.window) release();
+    }
+    for (int i = min(layout.window - 1, layout.chunks); i > 0; --i) release();
+    stream.Begin(following);
+    const VectorStore<T, kGroups> store(args, args.rows + (slab * kVectorWarps + warp) * kGroups,
+                                        ring + Config::kStage + warp * kVectorStageBytes);
+    store.Store(static_cast<int64_t>(tile / layout.slabs) * kVectorRows, sums);
   }
+  fragment::Wait<0>();
+}
+
+template <typename T, int kGroups>
+__global__ void __launch_bounds__(kVectorThreads, 1)
+    PrunedVectors([[maybe_unused]] const __grid_constant__ PrunedArgs args,
+                  [[maybe_unused]] const __grid_constant__ CUtensorMap map,
+                  [[maybe_unused]] const __grid_constant__ VectorLayout layout) {
+#if __CUDA_ARCH__ >= 900
+  using Config = VectorConfig<T>;
+  extern __shared__ __align__(1024) uint8_t vector_memory[];
+  const uint32_t ring = ptx::SharedAddress(vector_memory);
+  const VectorBarriers<T> barriers{ring + Config::kBarriers};
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Config::kSlots; ++i) {
+      ptx::BarrierInit(barriers.Full(i), 1);
+      ptx::BarrierInit(barriers.Empty(i), kVectorWarps);
+    }
+    ptx::FenceBarrierInit();
+  }
+  __syncthreads();
+  MultiplyVectorTiles<T, kGroups>(args, map, layout, ring, barriers);
+#endif
 }
 
 }  // namespace jaxsparse

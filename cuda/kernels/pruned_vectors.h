@@ -10,6 +10,9 @@ namespace jaxsparse {
 // Once per device, before the first launch.
 cudaError_t PreparePrunedVectors();
 
-cudaError_t LaunchPrunedVectors(const PrunedArgs& args, cudaStream_t stream);
+// `groups` of 8 outputs a warp: 1, 2 or 4; `window`: chunks of inputs that a step may reach back
+// to, its own included.
+cudaError_t LaunchPrunedVectors(const PrunedArgs& args, int64_t groups, int64_t window,
+                                cudaStream_t stream);
 
 }  // namespace jaxsparse

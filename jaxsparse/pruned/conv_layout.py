@@ -17,6 +17,7 @@ from jaxsparse.pruned.device import MOST_SHARED_BYTES
 LANES = 32
 MOST_FLOATS = 1 << 16  # of a buffer: offsets are 16 bits
 MOST_STRIDE = 31
+RING_BYTES = 768  # of a warp's entries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,9 +164,12 @@ class Layout:
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block: the buffers, room for a window past the last, the table of places."""
+        """Of a block: the buffers, room for a window past the last and the table of places; rings
+        of entries.
+        """
         buffers = 2 if self.chunks > 1 else 1
-        return 4 * (buffers * self.buffer + self.tile.places + self.planes * self.plane)
+        floats = buffers * self.buffer + self.tile.places + self.planes * self.plane
+        return -(-floats // 4) * 16 + RING_BYTES * self.tile.warps
 
     @property
     def flat(self) -> int:

@@ -13,17 +13,24 @@ from jaxsparse.pruned.device import MOST_SHARED_BYTES, shared_bytes
 from jaxsparse.pruned.executor import Problem
 
 SMS, CLOCK = 132, 1755.0  # cycles a microsecond
-VARIANTS = ((1, 2), (1, 4), (1, 8), (2, 4), (4, 2), (4, 4), (4, 8), (8, 4), (8, 8))
-_PLACES = (64, 128, 256, 512, 1024)
-# Cycles: of a block; of a batch of loads; of a round of outputs; of a chunk; of a store.
-_START, _BATCH, _ROUND, _CHUNK, _STORE = 6140.0, 672.0, 3870.0, 332.0, 76.7
-# Cycles a quad takes a lone warp, and each of its positions; what it asks of shared memory beside
-# four loads a position; a float that is brought there.
-_QUAD_ALONE, _POSITION_ALONE, _QUAD, _FLOAT = 45.9, 0.37, 5.7, 0.12
-_CROWDED = (
-    2.3  # the one such tile that was measured in NHWC took so much longer than the model says
+VARIANTS = (
+    *((1, 2), (1, 4), (1, 8), (2, 4), (4, 2), (4, 4), (4, 7), (4, 8), (4, 13)),
+    *((8, 4), (8, 7), (8, 8)),
 )
-_BOTH = 0.84  # of the shorter of waiting and of shared memory's work is not hidden
+_REGISTERS = {(1, 2): 80, (1, 4): 80, (1, 8): 96, (2, 4): 88}  # of a lane; 96, from 28 sums on 128
+_PLACES = (64, 128, 224, 256, 416, 512, 1024)
+# Microseconds of a call, and of a megabyte of the image and the result.
+_CALL, _MEGABYTE = 3.2, 0.072
+# Cycles: of a block; of a round of outputs; of a chunk of channels.
+_START, _ROUND, _CHUNK = 2350.0, 2000.0, 2070.0
+# Cycles a quad takes a lone warp, and each of its positions; cycles of shared memory for a result.
+_QUAD_ALONE, _POSITION_ALONE, _RESULT = 79.9, 0.215, 0.051
+# NCHW and NHWC: cycles that a float takes on its way to shared memory, and a sum to the result.
+_FLOAT, _STORE = {True: 0.168, False: 0.231}, {True: 59.3, False: 194.0}
+_APART = 0.19  # of a float in NCHW: more where the stride takes a plane apart
+_UNEVEN = 0.304  # warps wait for one another at the end of a chunk: by one root of their quads
+_BOTH = 0.764  # of the shorter of waiting and of shared memory's work is not hidden
+_LONG = 1.2  # tiles of 13 positions that were measured in NHWC took a tenth longer or more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,28 +138,16 @@ def _tiles(window: Window, base: Layout, chunks: list[int]) -> Iterator[Tile]:
                     )
 
 
-def _batches(window: Window, layout: Layout) -> int:
-    """Rounds of loads, each waited for, in which a warp's share of a chunk arrives."""
-    tile = layout.tile
-    channels, floats = min(tile.chunk, window.channels), layout.planes * layout.plane
-    at_once = 8 if tile.outputs * tile.positions > 32 else 16  # of a lane
-    if not window.channels_first:
-        return -(-channels // 32) * -(-floats // (at_once * tile.warps))
-    pieces = -(-floats // 32)
-    groups = max(1, tile.warps // pieces)
-    turns = 1 if groups > 1 else -(-pieces // tile.warps)
-    return turns * -(-channels // (groups * at_once))
-
-
 def cost(window: Window, layout: Layout) -> float:
-    """An estimate, fitted to 322 measurements on an H200: what a block takes alone, waiting for the
+    """An estimate, fitted to 600 measurements on an H200: what a block takes alone, waiting for the
     image and for its entries, or what all blocks of a multiprocessor ask of shared memory.
     """
-    tile, chunks = layout.tile, layout.chunks
+    tile, chunks, first = layout.tile, layout.chunks, window.channels_first
+    (height, width), (out_height, out_width) = window.in_hw, window.out_hw
     blocks = -(-window.outputs // tile.slab) * -(-window.batch // tile.images)
-    blocks *= -(-window.out_hw[0] // tile.rows) * -(-window.out_hw[1] // tile.cols)
+    blocks *= -(-out_height // tile.rows) * -(-out_width // tile.cols)
     sums = tile.outputs * tile.positions
-    registers = 128 if sums >= 32 or tile.positions == 8 else 112 if sums > 4 else 80
+    registers = _REGISTERS.get((tile.outputs, tile.positions), 128 if sums >= 28 else 96)
     at_once = min(
         MOST_SHARED_BYTES // (layout.shared_bytes + 1024),
         (1 << 16) // (registers * 32 * tile.warps),
@@ -160,18 +155,24 @@ def cost(window: Window, layout: Layout) -> float:
     )
     at_once = max(1, at_once)
     quads = (window.kept / (window.outputs * chunks) / 4 + 0.45) * tile.outputs * tile.rounds
-    moved = min(tile.chunk, window.channels) * layout.planes * layout.plane * chunks
-    shared = tile.warps * quads * chunks * (4 * tile.positions + _QUAD) + moved * _FLOAT
-    alone = _BATCH * chunks * _batches(window, layout) + _STORE * tile.rounds * sums
-    alone += chunks * (_CHUNK + quads * (_QUAD_ALONE + _POSITION_ALONE * tile.positions))
+    uneven = _UNEVEN * max(quads, 1.0) ** -0.5 if chunks > 1 else 0.0
+    floats = layout.planes * layout.plane
+    moving = _FLOAT[first] * (1.0 + _APART * (first and layout.planes > 1))
+    shared = tile.warps * quads * chunks * 4 * tile.positions * (1.0 + uneven)
+    shared += moving * window.channels * floats
+    shared += _RESULT * tile.rows * tile.cols * tile.images * min(window.outputs, tile.slab)
+    alone = chunks * (_CHUNK + quads * (_QUAD_ALONE + _POSITION_ALONE * tile.positions))
+    alone += _STORE[first] * tile.rounds * sums
+    alone += moving * min(tile.chunk, window.channels) * floats
     once = _START + (tile.rounds - 1) * _ROUND
     whole, rest = divmod(-(-blocks // SMS), at_once)
     cycles = whole * (once + _together(alone, at_once * shared))
     if rest:
         cycles += once + _together(alone, rest * shared)
-    if sums >= 64 and not window.channels_first and tile.output_warps < 16:
-        cycles *= _CROWDED
-    return 2.0 + cycles / CLOCK
+    if not first and tile.positions > 8:
+        cycles *= _LONG
+    elements = window.channels * height * width + window.outputs * out_height * out_width
+    return _CALL + cycles / CLOCK + _MEGABYTE * 4e-6 * window.batch * elements
 
 
 def _together(waiting: float, working: float) -> float:

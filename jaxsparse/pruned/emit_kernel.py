@@ -1,7 +1,8 @@
 """The kernel around generated slices: which rows and slice a warp serves, and how sums are stored.
 
 A lane stores 16 bytes of sums where the output allows it, so that a row of a slice leaves as whole
-lines; bias and activation meet the sums there.
+lines, and loads the sums of several rows before it stores the first; bias and activation meet the
+sums there.
 """
 
 from typing import Protocol
@@ -35,6 +36,7 @@ def kernel_head(code: Emitted, slices: int) -> list[str]:
 def _place(code: Emitted, slices: int) -> list[str]:
     shape = code.shape
     row_bytes = code.n_in * code.element
+    sums = code.vector * _rows_at_once(code)[2]
     return [
         ".visible .entry pruned(.param .u64 p_x, .param .u64 p_y, .param .u64 p_bias,",
         "                       .param .u32 p_rows, .param .u32 p_panel,",
@@ -47,8 +49,8 @@ def _place(code: Emitted, slices: int) -> list[str]:
         ".reg .u64 x, y, bias, source, at, wide; .reg .pred p, q;",
         ".reg .u32 rows, panel, block, blocks, slice, tile, mate, lane, row, base, to, t, u, id;",
         ".reg .u32 n, count, column, r, from, barrier, rank, far;",
-        ".reg .f32 s<4>, b<4>, e; .reg .b32 o<2>;",
-        *(f".reg .f32 far{part}_<4>;" for part in range(1, shape.parts)),
+        f".reg .f32 s<{sums}>, b<4>, e; .reg .b32 o<2>;",
+        *(f".reg .f32 far{part}_<{sums}>;" for part in range(1, shape.parts)),
         ".reg .b16 half; .reg .u32 activation; .reg .pred biased, plain, relu, capped, gelu;",
         "ld.param.u64 x, [p_x]; ld.param.u64 y, [p_y]; ld.param.u64 bias, [p_bias];",
         "setp.ne.u64 biased, bias, 0; ld.param.u32 activation, [p_activation];",
@@ -139,21 +141,36 @@ def kernel_tail(code: Emitted) -> list[str]:
         *([_MEET_CLUSTER] if code.shape.parts > 1 else []),
         *(["griddepcontrol.wait;"] if code.hopper else []),
         "ret;",
+        *_activate(code),
         "}",
     ]
+
+
+def _rows_at_once(code: Emitted) -> tuple[int, int, int]:
+    """How a warp stores its rows: lanes of a row, rows side by side, rows under way of a lane."""
+    shape, vector = code.shape, code.vector
+    lanes = 1
+    while lanes < LANES and lanes * vector < shape.slice_width:
+        lanes *= 2
+    rows = LANES // shape.parts  # of each block of a cluster
+    side = min(LANES // lanes, rows)
+    return lanes, side, min(4, rows // side, 64 // (vector * shape.parts))
 
 
 def _finish(code: Emitted) -> list[str]:
     shape, vector = code.shape, code.vector
     stride = (shape.slice_width + 4) * 4
     out = OUT_BYTES[code.out_dtype]
-    rows = LANES // shape.parts  # of each block of a cluster
+    rows = LANES // shape.parts
+    lanes, side, turns = _rows_at_once(code)
     lines = [
         "shl.b32 t, slice, 2; mov.u32 u, bounds; add.u32 t, t, u;",
         "ld.const.u32 n, [t]; ld.const.u32 count, [t+4]; sub.u32 count, count, n;",
         f"mad.lo.u32 base, mate, {shape.park_bytes}, base;",
         f"mad.lo.u32 row, rank, {rows}, row; mad.lo.u32 base, rank, {rows * stride}, base;",
-        f"mul.lo.u32 column, lane, {vector};",
+        f"shr.u32 r, lane, {lanes.bit_length() - 1}; setp.ge.u32 p, r, {side}; @p bra done;",
+        f"add.u32 row, row, r; mad.lo.u32 base, r, {stride}, base;",
+        f"and.b32 column, lane, {lanes - 1}; mul.lo.u32 column, column, {vector};",
         "columns: setp.ge.u32 p, column, count; @p bra done;",
         "add.u32 t, n, column;",
         f"mul.wide.u32 wide, row, {code.n_out * out}; add.u64 at, y, wide;",
@@ -164,61 +181,76 @@ def _finish(code: Emitted) -> list[str]:
     lines += [f"mov.f32 b{i}, 0f00000000;" for i in range(vector)]
     lines += [f"@biased ld.global.nc.f32 b{i}, [wide+{i * 4}];" for i in range(vector)]
     lines.append("store:")
-    lines += _load_sums(shape.parts, vector)
-    lines += [f"add.f32 s{i}, s{i}, b{i};" for i in range(vector)]
-    lines += _activate(vector)
-    lines += _write(code.out_dtype, vector)
+    for part in range(shape.parts):
+        lines += _load_sums(part, shape.parts, vector, turns, side * stride)
+    for turn in range(turns):
+        sums = [f"s{turn * vector + i}" for i in range(vector)]
+        lines += [
+            f"add.f32 {sum_}, {sum_}, far{part}_{turn * vector + i};"
+            for part in range(1, shape.parts)
+            for i, sum_ in enumerate(sums)
+        ]
+        lines += [f"add.f32 {sum_}, {sum_}, b{i};" for i, sum_ in enumerate(sums)]
+    lines += ["@!plain bra activate;", "write:"]
+    for turn in range(turns):
+        lines += _write(code.out_dtype, [f"s{turn * vector + i}" for i in range(vector)])
+        lines.append(f"add.u64 at, at, {code.n_out * out * side};")
     lines += [
-        f"add.u64 at, at, {code.n_out * out}; add.u32 from, from, {stride}; add.u32 r, r, 1;",
+        f"add.u32 from, from, {stride * side * turns}; add.u32 r, r, {side * turns};",
         f"setp.lt.u32 q, r, {rows}; @q bra store;",
-        f"add.u32 column, column, {LANES * vector}; bra columns;",
+        f"add.u32 column, column, {lanes * vector}; bra columns;",
     ]
     return lines
 
 
-def _load_sums(parts: int, vector: int) -> list[str]:
-    # Of a row: one load, or one from each block of the cluster, added up by rank.
-    registers = ["s", *(f"far{part}_" for part in range(1, parts))]
-    names = [[f"{register}{i}" for i in range(vector)] for register in registers]
+def _load_sums(part: int, parts: int, vector: int, turns: int, step: int) -> list[str]:
+    # A block's sums of the rows under way; they are added up by rank.
     kind = f".v{vector}.f32" if vector > 1 else ".f32"
-    lists = [f"{{{', '.join(n)}}}" if vector > 1 else n[0] for n in names]
-    if parts == 1:
-        return [f"ld.shared{kind} {lists[0]}, [from];"]
-    lines = []
-    for part in range(parts):
-        lines += [f"mapa.shared::cluster.u32 far, from, {part};"]
-        lines += [f"ld.shared::cluster{kind} {lists[part]}, [far];"]
-    return lines + [f"add.f32 s{i}, s{i}, {n[i]};" for n in names[1:] for i in range(vector)]
+    register, lines = "s" if part == 0 else f"far{part}_", []
+    place, address = "shared", "from"
+    if parts > 1:
+        lines.append(f"mapa.shared::cluster.u32 far, from, {part};")
+        place, address = "shared::cluster", "far"
+    for turn in range(turns):
+        names = ", ".join(f"{register}{turn * vector + i}" for i in range(vector))
+        given = f"{{{names}}}" if vector > 1 else names
+        lines.append(f"ld.{place}{kind} {given}, [{address}+{turn * step}];")
+    return lines
 
 
-def _activate(vector: int) -> list[str]:
-    # relu and relu6 let a NaN through; silu is v * sigmoid(v), gelu v * sigmoid(2u), u its cubic.
-    lines = ["@plain bra write;", "@!relu bra smooth;"]
-    lines += [f"max.NaN.f32 s{i}, s{i}, 0f00000000;" for i in range(vector)]
-    lines += [f"@capped min.NaN.f32 s{i}, s{i}, {hex_float(6.0)};" for i in range(vector)]
+def _activate(code: Emitted) -> list[str]:
+    # Behind the kernel's end, so that a product without it fetches none of it. relu and relu6 let a
+    # NaN through; silu is v * sigmoid(v), gelu v * sigmoid(2u), u its cubic.
+    sums = [f"s{i}" for i in range(code.vector * _rows_at_once(code)[2])]
+    lines = ["activate:", "@!relu bra smooth;"]
+    lines += [f"max.NaN.f32 {s}, {s}, 0f00000000;" for s in sums]
+    lines += [f"@capped min.NaN.f32 {s}, {s}, {hex_float(6.0)};" for s in sums]
     lines += ["bra write;", "smooth:"]
-    for i in range(vector):
+    for s in sums:
         lines += [
-            f"mul.f32 e, s{i}, {hex_float(-LOG2_E)};",
-            f"@gelu mul.f32 e, s{i}, s{i};",
+            f"mul.f32 e, {s}, {hex_float(-LOG2_E)};",
+            f"@gelu mul.f32 e, {s}, {s};",
             f"@gelu fma.rn.f32 e, e, {hex_float(GELU_CUBIC)}, {hex_float(1.0)};",
-            f"@gelu mul.f32 e, e, s{i};",
+            f"@gelu mul.f32 e, e, {s};",
             f"@gelu mul.f32 e, e, {hex_float(-GELU_SCALE * LOG2_E)};",
-            f"ex2.approx.f32 e, e; add.f32 e, e, {hex_float(1.0)}; div.rn.f32 s{i}, s{i}, e;",
+            f"ex2.approx.f32 e, e; add.f32 e, e, {hex_float(1.0)}; div.rn.f32 {s}, {s}, e;",
         ]
-    return [*lines, "write:"]
+    return [*lines, "bra write;"]
 
 
-def _write(out_dtype: str, vector: int) -> list[str]:
+def _write(out_dtype: str, sums: list[str]) -> list[str]:
     if out_dtype == "float32":
-        values = ", ".join(f"s{i}" for i in range(vector))
+        values = ", ".join(sums)
         return [
-            f"st.global.v4.f32 [at], {{{values}}};" if vector == 4 else "st.global.f32 [at], s0;"
+            f"st.global.v4.f32 [at], {{{values}}};"
+            if len(sums) == 4
+            else f"st.global.f32 [at], {sums[0]};"
         ]
     kind = "bf16" if out_dtype == "bfloat16" else "f16"
-    if vector == 1:
-        return [f"cvt.rn.{kind}.f32 half, s0;", "st.global.b16 [at], half;"]
+    if len(sums) == 1:
+        return [f"cvt.rn.{kind}.f32 half, {sums[0]};", "st.global.b16 [at], half;"]
     return [
-        f"cvt.rn.{kind}x2.f32 o0, s1, s0; cvt.rn.{kind}x2.f32 o1, s3, s2;",
+        f"cvt.rn.{kind}x2.f32 o0, {sums[1]}, {sums[0]};",
+        f"cvt.rn.{kind}x2.f32 o1, {sums[3]}, {sums[2]};",
         "st.global.v2.b32 [at], {o0, o1};",
     ]

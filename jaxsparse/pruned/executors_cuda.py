@@ -1,5 +1,5 @@
-"""The executors of frozen weights on CUDA: data-driven rows, vectors on tensor cores, generated
-code, and those for few rows of x.
+"""The executors of frozen weights on CUDA: data-driven rows, generated code, and those of other
+modules: vectors on tensor cores, inputs split over blocks, few rows of x.
 
 What each packs is in docs/kernels/pruned_gpu.md. Costs are microseconds on an H200; they rank what
 nobody has measured. An executor comes before dense only where it was measured to win.
@@ -21,12 +21,12 @@ from jaxsparse.pruned.emit_shape import (
 from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.pruned.executors_decode import DECODE_EXECUTORS, HALF, built
 from jaxsparse.pruned.executors_split import SPLIT_EXECUTOR
+from jaxsparse.pruned.executors_vectors import VECTORS_EXECUTOR
 from jaxsparse.pruned.module import CodeModule
 from jaxsparse.pruned.rows import pack_rows
-from jaxsparse.pruned.vectors import GROUPS, OUTPUTS, WARPS, pack_vectors
 from jaxsparse.select.variants import table
 
-ROWS, VECTORS, CODE = 16, 18, 19
+ROWS, CODE = 16, 19
 _LAUNCH = 2.5
 _SMS = 132
 _QUAD_CYCLES = {1: 13.8, 2: 14.5, 4: 22.0}  # by rows of a lane
@@ -37,6 +37,7 @@ _WON_ROWS_SHORT, _SHORT = 784, 10_000  # with so few kept weights
 _WON_ROWS_SPLIT = 392  # where clusters may split the inputs
 _FEW_ROWS = 4096
 _FEW_BLOCKS = 28  # of long code: fewer are made more by splitting the inputs
+_LEAST_WAVE = 100  # blocks, one a multiprocessor, that leave few of them over
 
 
 def _variants() -> dict[str, Any]:
@@ -121,48 +122,6 @@ def _rows_candidates(problem: Problem) -> list[Any]:
     return [None, *(choice[1:] for choice in _rows_choices(problem)[1:24])]
 
 
-def _vectors_against(problem: Problem) -> str | None:
-    if not built():
-        return "this build has no CUDA kernels for it"
-    if problem.geometry is not None:
-        return "it has no window"
-    piece = 8 if problem.dtype in HALF else 4
-    if problem.pattern.n_in % piece:
-        return f"n_in={problem.pattern.n_in} is no multiple of {piece}"
-    if problem.dtype == "float32" and problem.precision == "highest":
-        return "its products of float32 are TF32"
-    return None
-
-
-def _vectors_cost(problem: Problem) -> float:
-    # Products from shared memory, or reading x and writing y. The inputs that 8 neighbouring
-    # outputs keep are estimated as of a random pattern: counting them would sort every entry.
-    pattern, m = problem.pattern, problem.positions
-    kept = 1.0 - (1.0 - pattern.density) ** 8
-    columns = min(-(-pattern.n_out // 8) * pattern.n_in * kept, float(pattern.entries))
-    size = 4.0 if problem.dtype == "float32" else 2.0
-    products = 1.5 * m * 8.0 * columns / 59.0e6
-    slabs = -(-pattern.n_out // (OUTPUTS * GROUPS * WARPS))
-    moved = size * m * (pattern.n_in * max(1.0, slabs / 2) + pattern.n_out) / 3.0e6
-    return 2 * _LAUNCH + products + moved
-
-
-def _pack_vectors(problem: Problem, candidate: Any) -> Packed:
-    if candidate:
-        raise ValueError(f"candidate={candidate!r}: the vectors executor has no tunables")
-    pattern = problem.pattern
-    element = 2 if problem.dtype in HALF else 4
-    pack = pack_vectors(pattern.indptr, pattern.indices, pattern.n_in, element)
-    return Packed(
-        VECTORS,
-        starts=pack.starts,
-        indices=pack.indices,
-        extra=pack.extra,
-        order=pack.order,
-        value_dtype=None,
-    )
-
-
 def _code_against(problem: Problem) -> str | None:
     if not built():
         return "this build has no CUDA kernels for it"
@@ -181,24 +140,48 @@ def _code_against(problem: Problem) -> str | None:
 def _code_shape(problem: Problem) -> CodeShape:
     """Code that the instruction cache holds: many rows, slices that share x; few, slices apart.
     Longer code, unless one launch ends it in two rounds of blocks: as many warps as the registers
-    allow, for each of them waits for its instructions; few blocks of it: the inputs split.
+    allow, for each of them waits for its instructions, or one block a multiprocessor; few blocks of
+    it: the inputs split, as long as every block has a multiprocessor.
     """
     pattern = problem.pattern
     n, tiles = pattern.n_out, -(-problem.positions // 32)
-    whole = 4 * -(-n // 4)
+    whole, slices = 4 * -(-n // 4), -(-n // 64)
     near = pattern.entries <= MODULE_PRODUCTS and pattern.entries * 64 <= 3500 * n
-    if _long(problem) and not (near and -(-tiles // 4) * -(-n // 64) <= 2 * _SMS):
-        tiles = min(tiles, 7, shared_bytes() // CodeShape(32, 4, 1).shared_bytes)
-        chunks = pattern.n_in * ELEMENT_BYTES[problem.dtype] // 128
-        blocks = -(-problem.positions // (32 * tiles)) * -(-n // 128)
+    chunks = pattern.n_in * ELEMENT_BYTES[problem.dtype] // 128
+    if _long(problem) and not (near and -(-tiles // 4) * slices <= 2 * _SMS):
+        high = min(tiles, 7, shared_bytes() // CodeShape(32, 4, 1).shared_bytes)
+        blocks = -(-problem.positions // (32 * high)) * -(-n // 128)
+        if blocks > _SMS >= -(-tiles // 8) * -(-n // 128) and clusters():
+            return CodeShape(64, 2, 8)
         if blocks >= _FEW_BLOCKS:
             split = clusters() and blocks < 100 and chunks >= 64
-            return CodeShape(32, 4, tiles, 2 if split else 1)
-        parts = max(p for p in (1, 2, 4, 8) if p == 1 or (clusters() and 4 * p <= chunks))
-        return CodeShape(min(64, whole), 1, tiles, parts)
-    if tiles * -(-n // 64) >= 16 * _SMS:
+            return CodeShape(32, 4, high, 2 if split else 1)
+        parts = _code_parts(problem, chunks, -(-tiles // high) * slices)
+        return CodeShape(min(64, whole), 1, high, parts)
+    if _long(problem):
+        blocks = -(-tiles // 7) * slices
+        parts = _code_parts(problem, chunks, blocks)
+        if parts > 1 and blocks * parts >= _LEAST_WAVE:
+            return CodeShape(min(64, whole), 1, 7, parts)
+        return CodeShape(min(64, whole), 1, min((4, 7), key=lambda t: _warps(tiles, slices, t)))
+    if tiles * slices >= 16 * _SMS:
         return CodeShape(min(64, whole), 2 if n > 64 else 1, 4)
-    return CodeShape(min(64, whole), 1, 4)
+    fewer = slices > 1 and _warps(tiles, slices, 6) <= _warps(tiles, slices, 4)
+    return CodeShape(min(64, whole), 1, 6 if fewer else 4)
+
+
+def _warps(tiles: int, slices: int, row_tiles: int) -> int:
+    """Of the busiest multiprocessor, without mates."""
+    return -(-(-(-tiles // row_tiles) * slices) // _SMS) * row_tiles
+
+
+def _code_parts(problem: Problem, chunks: int, blocks: int) -> int:
+    """Blocks of a cluster that split the inputs, of code that has `blocks` without: one a
+    multiprocessor, two with few rows.
+    """
+    most = _SMS if problem.positions >= _WON_ROWS else 2 * _SMS
+    able = [p for p in (2, 4, 8) if clusters() and 4 * p <= chunks and blocks * p <= most]
+    return max(able, default=1)
 
 
 def _long(problem: Problem) -> bool:
@@ -217,7 +200,10 @@ def _code_cost(problem: Problem) -> float:
     streams = shape.mates if shape.parts == 1 else 4
     fetched = 3.56 * streams * pattern.entries / (slices * shape.parts) / 1755.0
     modules = min(passes, -(-pattern.entries // MODULE_PRODUCTS))
-    if _long(problem) and m <= _FEW_ROWS:
+    if shape.parts > 1 and shape.mates == 1 and _WON_ROWS <= m <= _FEW_ROWS:
+        # As measured: 9 cycles an instruction, and the meetings of the cluster.
+        fetched, products, moved = 3.0 + 0.64 * fetched, 3.0 + products, 3.0 + 0.6 * moved
+    elif _long(problem) and m <= _FEW_ROWS:
         # As measured: few rows share the code.
         fetched, products, moved = 1.5 * fetched, 1.5 * products, 1.5 * moved
     return _LAUNCH + 0.8 * (modules - 1) + max(products, moved, fetched)
@@ -260,8 +246,14 @@ def _pack_code(problem: Problem, candidate: Any, values: np.ndarray) -> Packed:
 def _code_candidates(problem: Problem) -> list[Any]:
     n = problem.pattern.n_out
     shapes = [(64, 1, 4), (64, 1, 8), (32, 1, 4), (64, 4, 4), (64, 2, 4), (32, 4, 4), (32, 4, 2)]
-    shapes += [(16, 4, 4), (16, 8, 2), (128, 2, 4), (64, 2, 7), (32, 4, 7)]
-    split = [(32, 4, 7, parts) for parts in (2, 4, 8)] + [(64, 2, 7, 4), (64, 1, 7, 4)]
+    shapes += [(16, 4, 4), (16, 8, 2), (128, 2, 4), (64, 2, 7), (32, 4, 7), (64, 1, 6), (64, 1, 7)]
+    shapes += [(64, 2, 8), (64, 4, 3)]
+    split = [(32, 4, 7, parts) for parts in (2, 4, 8)] + [
+        (64, 2, 7, 4),
+        (64, 1, 8, 2),
+        (64, 1, 8, 4),
+    ]
+    split += [(64, 1, 7, parts) for parts in (2, 4, 8)]
     found = [s for s in shapes if s[0] * s[1] <= max(64, 2 * n)]
     found += [s for s in split if clusters() and s[0] * s[1] <= 2 * n]
     return [None, *(s for s in found if CodeShape(*s).shared_bytes <= shared_bytes())]
@@ -275,7 +267,7 @@ CUDA_EXECUTORS = (
     Executor("rows", "cuda", _rows_against, _rows_cost, _pack_rows, _rows_candidates, _never_won),
     *DECODE_EXECUTORS,
     SPLIT_EXECUTOR,
-    Executor("vectors", "cuda", _vectors_against, _vectors_cost, _pack_vectors, won=_never_won),
+    VECTORS_EXECUTOR,
     Executor(
         "code",
         "cuda",

@@ -76,7 +76,7 @@ def shared_bytes(n_in: int, n_out: int, parts: int, rows: int, blocks: int = BLO
     """Shared memory of a block."""
     outputs = -(-n_out // _groups(n_out, parts, blocks))
     padded = 1 << max(0, rows - 1).bit_length()
-    sums = padded * (32 * most_warps(rows) + 1 + outputs) + 2 * outputs + 1
+    sums = padded * (32 * most_warps(rows) + 1 + outputs)
     return (part_inputs(n_in, parts) + SPAN) * input_bytes(rows) + 4 * sums
 
 

@@ -45,7 +45,7 @@ def tune(
     x: Any,
     *,
     seconds: float = 120.0,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     progress: bool = True,
     **options: Any,
 ) -> PrunedWeight:
@@ -59,7 +59,8 @@ def tune(
 
     Args:
         pruned: from `js.inspect`.
-        x: an input of the shape and dtype to tune for (its values do not matter).
+        x: an input of the shape and dtype to tune for (its values do not matter), or a
+            jax.ShapeDtypeStruct.
         seconds: stop after about this long, with the best found by then.
         folder: where results are kept; None is the user's cache.
         progress: show a bar.
@@ -71,10 +72,18 @@ def tune(
     Raises:
         TypeError, ValueError: as the op's; what the last candidate raised when none can run.
     """
+    if not isinstance(pruned, PrunedWeight):
+        raise TypeError(f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.inspect")
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        raise TypeError(f"x must be an array or a ShapeDtypeStruct, not {type(x).__name__}")
+    if folder is not None and not isinstance(folder, str | Path):
+        raise TypeError(f"folder must be a path or None, not {type(folder).__name__}")
+    if isinstance(x, jax.ShapeDtypeStruct):
+        x = jax.numpy.zeros(x.shape, x.dtype)
     op = pruned_matmul if pruned.kind == "matmul" else pruned_conv
     weight = pruned.astype(x.dtype)
     problem = _problem(weight, x, options)
-    file = (folder or default_folder()) / f"{_key(problem, options)}.plan.json"
+    file = Path(folder or default_folder()) / f"{_key(problem, options)}.plan.json"
     found = _kept(file, problem, seconds)
     if found is None:
         found = _measure(op, weight, x, problem, options, seconds, progress)

@@ -1,6 +1,7 @@
 """The CUDA executors of frozen weights, each demanded by name, against float64 numpy."""
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -130,7 +131,7 @@ def check_rounding(rng, w, m, dtype, executor):
 
 
 def test_code_of_several_modules(rng):
-    """More kept weights than a module holds; dropped and made anew."""
+    """More kept weights than a module holds; traced twice: the second time as it was packed."""
     w = np.where(rng.random((512, 300)) >= 0.75, rng.standard_normal((512, 300)), 0)
     plan, x = js.inspect(w.astype(np.float32)), rng.standard_normal((77, 512)).astype(np.float32)
     bias = jnp.asarray(rng.standard_normal(300), jnp.float32)
@@ -237,6 +238,20 @@ def test_under_jit_again_and_again(rng, executor):
         assert_close(run(x), x.astype(np.float64) @ w.astype(np.float64), "float32")
 
 
+def test_code_that_two_threads_need_at_once(rng):
+    """The first executions of two functions of one weight: assembled once, right in both."""
+    w = np.where(rng.random((256, 96)) >= 0.8, rng.standard_normal((256, 96)), 0)
+    plan, x = js.inspect(w.astype(np.float32)), rng.standard_normal((64, 256)).astype(np.float32)
+    runs = [
+        jax.jit(lambda x, t=t: t * product(x, plan, "code", precision="highest")) for t in (1, 2)
+    ]
+    calls = [run.lower(jnp.asarray(x)).compile() for run in runs]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda call: np.asarray(call(jnp.asarray(x))), calls))
+    for times, y in zip((1, 2), found, strict=True):
+        assert_close(jnp.asarray(y / times), x.astype(np.float64) @ w, "float32")
+
+
 def test_values_as_an_operand(rng):
     w = weight(rng, 64, 48, 0.7)
     plan = js.inspect(w)
@@ -247,12 +262,12 @@ def test_values_as_an_operand(rng):
         assert_close(run(x, changed), scale * (x.astype(np.float64) @ w), "float32")
 
 
-@pytest.mark.parametrize("executor", ["rows"])
+@pytest.mark.parametrize("executor", ["rows", "code", "split"])
 def test_a_nan_reaches_only_what_keeps_a_weight_for_it(rng, executor):
     w = weight(rng, 64, 48, 0.8)
     x = rng.standard_normal((40, 64)).astype(np.float32)
     x[3, 5] = np.nan
-    y = np.asarray(product(jnp.asarray(x), js.inspect(w), executor))
+    y = np.asarray(product(jnp.asarray(x), js.inspect(w), executor, precision="highest"))
     want = np.zeros((40, 48), bool)
     want[3] = w[5] != 0
     np.testing.assert_array_equal(np.isnan(y), want)

@@ -66,6 +66,23 @@ def test_the_shape_of_generated_code(monkeypatch, n_in, n_out, each, rows, shape
         assert (code.slice_width, code.mates, code.row_tiles, code.parts) == (*shape[:3], parts)
 
 
+@pytest.mark.parametrize(
+    ("n_in", "n_out", "each", "rows", "shape"),
+    [
+        (256, 256, 26, 6272, (64, 1, 6, 1)),  # one block a multiprocessor
+        (256, 1024, 26, 1568, (64, 1, 7, 1)),
+        (512, 512, 51, 1568, (64, 1, 7, 2)),
+        (1024, 256, 102, 1568, (64, 1, 7, 4)),
+        (1024, 1024, 102, 392, (64, 1, 7, 8)),
+        (512, 2048, 51, 2048, (64, 2, 8, 1)),
+    ],
+)
+def test_generated_code_fills_the_multiprocessors(monkeypatch, n_in, n_out, each, rows, shape):
+    monkeypatch.setattr("jaxsparse.pruned.executors_cuda.clusters", lambda: True)
+    code = executors_cuda._code_shape(problem(n_in, n_out, each, rows, "float32", "highest"))
+    assert (code.slice_width, code.mates, code.row_tiles, code.parts) == shape
+
+
 @needs_kernels
 @pytest.mark.parametrize(
     ("n_in", "n_out", "each", "rows", "first"),

@@ -116,3 +116,27 @@ def test_a_damaged_cache_is_measured_again(call, tmp_path, damage):
     assert best.x_shape == (8, 64)
     assert best.executor in ("strips", "dense")
     assert msgspec.json.decode(file.read_bytes(), type=tuner.Measured).best == best
+
+
+def test_a_folder_by_its_name_and_an_input_by_its_shape(call, tmp_path):
+    plan, x = call
+    keep = {"seconds": 0.01, "progress": False}
+    best = js.pruned.tune(plan, x, folder=str(tmp_path), **keep).plan.tuned[0]
+    assert len(list(tmp_path.iterdir())) == 1
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    assert js.pruned.tune(plan, shape, folder=tmp_path, **keep).plan.tuned[0] == best
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"folder": 3}, "folder must be a path or None, not int"),
+        ({"x": [1.0]}, "x must be an array or a ShapeDtypeStruct, not list"),
+        ({"pruned": 1}, "pruned must be a PrunedWeight, not int"),
+    ],
+)
+def test_wrong_arguments(call, change, match):
+    plan, x = call
+    with pytest.raises(TypeError, match=match):
+        js.pruned.tune(**({"pruned": plan, "x": x, "progress": False} | change))
