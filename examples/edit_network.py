@@ -234,7 +234,8 @@ def edit_pass(
 
     Args:
         state: result of the pass before, (image, cache). Donate it, and the cache is updated
-            in place.
+            in place; with `keep_unused=True` the image is, too, and no call finds a buffer
+            elsewhere than the one before.
         params: of every layer.
         photo: f32[1,H,W,3], differs from the one before only where `edited` holds.
         edited: bool[1,H,W].

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include "cuda/kernels/compute_capability.h"
 #include "cuda/kernels/overlap.cuh"
 
 namespace jaxsparse {
@@ -11,13 +12,10 @@ namespace jaxsparse {
 template <typename... Params, typename... Args>
 cudaError_t LaunchEarly(void (*kernel)(Params...), dim3 grid, int threads, cudaStream_t stream,
                         const Args&... args) {
-  int device = 0, major = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  }
+  int capability = 0;
+  const cudaError_t error = ComputeCapability(&capability);
   if (error != cudaSuccess) return error;
-  if (major >= 9) return LaunchOverlapped(kernel, grid, threads, 0, stream, args...);
+  if (capability >= 90) return LaunchOverlapped(kernel, grid, threads, 0, stream, args...);
   kernel<<<grid, threads, 0, stream>>>(args...);
   return cudaGetLastError();
 }
