@@ -88,8 +88,8 @@ cudaError_t LaunchPrunedRuns(const PrunedArgs& args, int64_t warps, int64_t bits
   }
   const int64_t threads = 32 * warps, blocks = args.num_indices / (chunks * threads);
   const int64_t groups = blocks / parts, inputs = ((args.k + parts - 1) / parts + 7) / 8 * 8;
-  if (groups < 1 || blocks > INT32_MAX || inputs > kMostInputs || args.num_rows % groups != 0 ||
-      args.num_rows / groups > kMostShared) {
+  if (groups < 1 || blocks > INT32_MAX || inputs > kMostInputs || args.num_rows < groups ||
+      args.num_rows % groups != 0 || args.num_rows / groups > kMostShared) {
     return cudaErrorInvalidValue;
   }
   RunsLayout layout = {};

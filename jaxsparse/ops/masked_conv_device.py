@@ -42,7 +42,7 @@ from jaxsparse.select.variants import Variant, table
 MOST = 8
 #: Microseconds of the second kernel, which candidates that stream K need
 #: (docs/kernels/masked_conv.md, "In the kernel that chooses").
-STREAMING_US = 1.0
+STREAMING_US = 7.0
 #: A candidate that lowers the mean share of the best by less than this is left out.
 LEAST_GAIN = 0.001
 #: How much longer mma.sync rows of 64 columns take beside others: the kernel that holds all leaves
