@@ -1,3 +1,4 @@
+// Who still works on a job, for workers that may come late.
 #pragma once
 
 #include <atomic>

@@ -3,8 +3,8 @@
 //
 // Floor:    that of the candidate that runs, and the choice (masked_conv_device.cuh).
 // Tile:     the candidate's. All bodies have the same threads; the launch asks for the shared
-//           memory and the registers of the largest, so that a multiprocessor holds two CTAs of
-//           any.
+//           memory and the registers of the largest, so that a multiprocessor of 164 KB or
+//           more holds two CTAs of any (one where there are 100 KB).
 // Pipeline: pick -> the body of masked_conv_mma.cuh. The branch is uniform over the grid.
 #pragma once
 

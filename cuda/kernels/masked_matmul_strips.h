@@ -52,7 +52,8 @@ struct StripIndex {
   int tile_pieces;          // of a tile of pieces: 16, or 4 of a panel
   int piece_tiles;          // such tiles of one matrix
   int32_t* piece_slabs;     // [lists, piece_tiles]: slabs of each
-  int32_t* piece_entries;   // [lists, piece_tiles, slabs]: slab << 16 | live pieces
+  int32_t* piece_entries;   // [lists, piece_tiles, slabs]: slab << 16 | live pieces;
+                            // of sorted tiles, the live pieces of each of its steps
   SortedIndex sorted;       // tiles of sorted columns, of as many pieces as a panel
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/core/tensor_map.h"
+#include "cuda/kernels/compute_capability.h"
 #include "cuda/kernels/pruned_limits.h"
 #include "cuda/kernels/pruned_vectors.cuh"
 
@@ -17,7 +18,6 @@ constexpr CUtensorMapDataType kMapType<__nv_bfloat16> = CU_TENSOR_MAP_DATA_TYPE_
 template <>
 constexpr CUtensorMapDataType kMapType<__half> = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
 
-// A device with less memory refuses the launch.
 template <typename T>
 cudaError_t PrepareType() {
   for (const auto kernel : {PrunedVectors<T, 1>, PrunedVectors<T, 2>, PrunedVectors<T, 4>}) {
@@ -38,8 +38,10 @@ cudaError_t LaunchKernel(const PrunedArgs& args, VectorLayout layout, cudaStream
     return cudaErrorInvalidValue;
   }
   layout.tiles = static_cast<int32_t>(tiles);
-  int device = 0, processors = 0;
+  int device = 0, processors = 0, capability = 0;
   cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = ComputeCapability(&capability);
+  if (error == cudaSuccess && capability < 90) error = cudaErrorNotSupported;  // an empty body
   if (error == cudaSuccess) {
     error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   }

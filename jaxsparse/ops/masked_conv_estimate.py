@@ -29,6 +29,7 @@ class Speed(NamedTuple):
 
     macs: float
     megahertz: float
+    dense: float = 1.0  # what other instructions give a dense convolution, times mma.sync's rate
 
 
 #: By compute capability, from data sheets; of Hopper what mma.sync reaches, which is not wgmma.
@@ -38,7 +39,8 @@ SPEEDS = {
     "8.7": Speed(512, 1300),
     "8.9": Speed(256, 2500),
     "9.0": Speed(1270, 1755),
-    "10.0": Speed(1024, 1850),
+    "10.0": Speed(1024, 1850, dense=4.0),
+    "10.3": Speed(1024, 1850, dense=4.0),
     "12.0": Speed(256, 2400),
 }
 #: Of a device that is not listed.
@@ -87,7 +89,7 @@ def dense_rate(capability: str, processors: int, dtype: str, shape: tuple[int, .
     """The rate of XLA's convolution of this shape: taps, channels, outputs, stride."""
     speed = SPEEDS.get(capability, USUAL)
     share = DENSE_SHARE * min(shape[2] / DENSE_COLUMNS, 1.0)
-    macs = speed.macs / (2 if dtype == "float32" else 1) * share
+    macs = speed.macs * speed.dense / (2 if dtype == "float32" else 1) * share
     step = 1e9 / (macs * processors * speed.megahertz)
     return Rate(OP, dtype, DENSE, DENSE_START, round(step, 4), 0.0, shape=shape)
 

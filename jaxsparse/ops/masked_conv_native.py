@@ -18,6 +18,8 @@ from jaxsparse.select.variants import Variant, table
 DTYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
 #: Multiprocessors of a device that nothing is known of.
 USUAL_PROCESSORS = 100
+#: Pixels that a list may hold: a compute tile past the last one is numbered, too.
+MOST_ROWS = 2**31 - 1 - 1024
 ACTIVATIONS = {None: 0, "relu": 1, "relu6": 2, "silu": 3, "gelu": 4}
 
 
@@ -119,6 +121,8 @@ def reason_against(
     vector = 16 // x.dtype.itemsize
     if p.geometry.groups != 1:
         return f"groups={p.geometry.groups}: it takes 1"
+    if index.capacity * math.prod(index.tile) > MOST_ROWS:
+        return f"capacity={index.capacity} tiles of {index.tile}: it takes {MOST_ROWS} pixels"
     if variant == "ffma":
         vector = 4
         if x.dtype != np.float32 or p.precision != "highest":

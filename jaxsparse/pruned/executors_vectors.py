@@ -4,7 +4,7 @@ cores.
 What it packs is in docs/kernels/pruned_gpu.md. Costs are microseconds on an H200.
 """
 
-import functools
+import weakref
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ def _against(problem: Problem) -> str | None:
     if problem.geometry is not None:
         return "it has no window"
     piece = 8 if problem.dtype in HALF else 4
+    if 0 in (problem.pattern.n_in, problem.pattern.n_out):
+        return "the weight is empty"
     if problem.pattern.n_in % piece:
         return f"n_in={problem.pattern.n_in} is no multiple of {piece}"
     if problem.dtype == "float32" and problem.precision == "highest":
@@ -41,14 +43,22 @@ def _against(problem: Problem) -> str | None:
     return None
 
 
-@functools.lru_cache(maxsize=64)
+_counted: weakref.WeakKeyDictionary[Pattern, int] = weakref.WeakKeyDictionary()
+
+
 def _columns(pattern: Pattern) -> int:
-    """How many inputs the groups of 8 outputs keep, all together."""
+    """How many inputs the groups of 8 outputs keep, all together; of sizes at which this executor
+    never comes first, how many they would of random places.
+    """
     groups = -(-pattern.n_out // OUTPUTS)
-    kept = np.zeros((groups, max(1, pattern.n_in)), bool)
-    output = np.repeat(np.arange(pattern.n_out), np.diff(pattern.indptr))
-    kept[output // OUTPUTS, pattern.indices] = True
-    return int(kept.sum())
+    if max(pattern.n_in, pattern.n_out) > _WON_SIZES[1]:
+        return round(groups * pattern.n_in * (1.0 - (1.0 - pattern.density) ** OUTPUTS))
+    if pattern not in _counted:
+        kept = np.zeros((groups, max(1, pattern.n_in)), bool)
+        output = np.repeat(np.arange(pattern.n_out), np.diff(pattern.indptr))
+        kept[output // OUTPUTS, pattern.indices] = True
+        _counted[pattern] = int(kept.sum())
+    return _counted[pattern]
 
 
 def _time(problem: Problem, groups: int) -> float:

@@ -2,6 +2,8 @@
 a GPU, and what a device without wgmma chooses, on any machine.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -208,6 +210,8 @@ def test_where_nothing_was_measured_channels_decide(monkeypatch):
     assert first(256, 256) == "mma128n128"
     few = js.tile_index(jnp.ones((1, 16, 16), bool), (1, 1))
     assert native.variants(params(), "cuda", *arrays_of(256, 256), few)[0] == "mma64n64"
+    huge = dataclasses.replace(few, tile=(2**12, 2**12))
+    assert native.variants(params(), "cuda", *arrays_of(256, 256), huge) == ["direct"]
 
 
 @built
@@ -236,6 +240,13 @@ def test_an_estimated_table(capability, processors):
         assert entry(256, 256, dtype).ladder[-1].variant == "dense"
     highest = [e for e in tuning.entries if e.dtype == "highest"]
     assert highest == [e for e in other.entries if e.dtype == "highest"]
+
+
+def test_dense_has_other_tensor_cores_on_new_devices():
+    shape = (9, 256, 256, 1)
+    steps = [estimate.dense_rate(c, 100, "bfloat16", shape).step for c in ("8.0", "10.0", "10.3")]
+    assert steps[0] > 3 * steps[1]
+    assert steps[1] == steps[2]
 
 
 def test_slower_tensor_cores_take_longer_steps():
