@@ -243,7 +243,12 @@ def edit_pass(
 
     Returns:
         (image, cache) of the edited photo.
+
+    Raises:
+        ValueError: another form.
     """
+    if form not in ("sparse", "multiplied"):
+        raise ValueError(f"form={form!r}: it is 'sparse' or 'multiplied'")
     _, cache = state
     if form == "sparse":
         return sparse_pass(params, photo, shared_indices(edited), cache)

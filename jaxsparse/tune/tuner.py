@@ -41,7 +41,9 @@ def tune(
     """Measure every variant of every op with a `TileIndex` (`masked_conv`) that `fn(*args)` calls,
     and tabulate which to run at which density. Other ops keep the tables that are shipped.
 
-    Use the result with `js.config(tuning=table)`; `table.to_json()` keeps it.
+    Use the result with `js.config(tuning=table)`; `table.to_json()` keeps it, and
+    `jaxsparse.select.table.TuningTable.from_json` reads it. It holds ladders and no rates:
+    `selection="device"` is `"static"` under it, as `js.explain` says (docs/selection.md).
 
     Args:
         fn: a function that may be jitted. It is traced, not run; gradients in it are tuned as well.

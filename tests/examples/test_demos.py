@@ -95,6 +95,12 @@ def test_an_edit_reaches_only_its_masks(examples):
         assert not (mask & ~shared[layer.stage]).any(), layer.name
 
 
+def test_an_unknown_form_is_named(examples):
+    network = importlib.import_module("edit_network")
+    with pytest.raises(ValueError, match="form='spars'"):
+        network.edit_pass((None, []), [], None, None, "spars")
+
+
 def test_gated_classifier(examples, tmp_path, capsys):
     demo = importlib.import_module("gated_classifier")
     with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an int32 count
