@@ -49,7 +49,8 @@ class Call:
             lines.append(f"  ran {ran}: {self._counted(count, dense=ran == DENSE)}")
         if self.overflows:
             lines.append(
-                f"  overflow in {self.overflows} of {len(self.counts)} runs: raise capacity"
+                f"  overflow in {self.overflows} of {len(self.counts)} runs, which left "
+                f"{self.unit} out: raise capacity"
             )
         lines += [f"  not {name}: {reason}" for name, reason in self.against.items()]
         return "\n".join(lines)
@@ -89,9 +90,10 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     Returns:
         An Explanation; print it. Each Call says which implementation and variant ran, how many
         tiles (rows, blocks: its `unit`) were active and skipped, and why the other implementations
-        and variants did not run. Of gradients only that of a convolution's kernel is listed, also
-        where nothing asks for it, with the counts of the forward's index; an index that an op
-        builds itself is not.
+        and variants did not run. Tiles that pass the index's capacity count as active; the line
+        about overflow says that some were left out. Of gradients only that of a convolution's
+        kernel is listed, also where nothing asks for it, with the counts of the forward's index; an
+        index that an op builds itself is not.
     """
     token = next(_tokens)
     _open[token] = []

@@ -116,3 +116,12 @@ def test_tiles_of_components_are_no_share_of_the_grid():
     assert "ran" in said
     assert "16 tiles; the grid has 4" in said
     assert "%" not in said
+
+
+def test_an_index_that_overflows_leaves_tiles_out(rng):
+    mask = jnp.asarray(rng.random((1, 8, 8)) < 0.5)
+    index = js.tile_index(mask, (1, 1), capacity=4)
+    x, kernel = jnp.ones((1, 8, 8, 4)), jnp.ones((3, 3, 4, 4))
+    said = str(js.explain(js.masked_conv, x, kernel, index))
+    assert "overflow in 1 of 1 runs, which left tiles out: raise capacity" in said
+    assert f"{int(mask.sum())} of 64 tiles" in said
