@@ -47,6 +47,22 @@ def assert_close(got: Any, want: Any, dtype: str, scale: float = 1.0) -> None:
     assert np.abs(got - want).max(initial=0.0) <= limit
 
 
+def like_dense(x: jax.Array, kernel: jax.Array, options: Mapping[str, Any]) -> Any:
+    """Shape and dtype of the dense convolution with these options of `masked_conv`."""
+    return jax.eval_shape(
+        lambda x, k: jax.lax.conv_general_dilated(
+            x,
+            k,
+            options.get("strides", (1, 1)),
+            options.get("padding", "SAME"),
+            rhs_dilation=options.get("dilation", (1, 1)),
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        ),
+        x,
+        kernel,
+    )
+
+
 def cast(diff: Arrays, dtype: str) -> dict[str, jax.Array]:
     return {k: jnp.asarray(v).astype(dtype) for k, v in diff.items()}
 

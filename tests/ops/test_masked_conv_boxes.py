@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ops.op_suite import assert_close, cast
+from ops.op_suite import assert_close, cast, like_dense
 
 import jaxsparse as js
 
@@ -40,18 +40,7 @@ def problem(rng, window, options, dtype, *, tile=(8, 8), capacity=None):
         },
         dtype,
     )
-    like = jax.eval_shape(
-        lambda x, k: jax.lax.conv_general_dilated(
-            x,
-            k,
-            options.get("strides", (1, 1)),
-            options.get("padding", "SAME"),
-            rhs_dilation=options.get("dilation", (1, 1)),
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        ),
-        diff["x"],
-        diff["kernel"],
-    )
+    like = like_dense(diff["x"], diff["kernel"], options)
 
     def call(mask, implementation=None):
         index = js.tile_index(mask, tile, capacity=capacity)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ops.op_suite import assert_close, cast
+from ops.op_suite import assert_close, cast, like_dense
 
 import jaxsparse as js
 from jaxsparse.ops import masked_conv_estimate as estimate
@@ -43,18 +43,7 @@ def problem(rng, layer, dtype):
     kernel = rng.standard_normal((*window, channels, outputs))
     kernel /= np.sqrt(np.prod(kernel.shape[:3]))
     arrays = cast({"x": x, "kernel": kernel}, dtype)
-    like = jax.eval_shape(
-        lambda x, k: jax.lax.conv_general_dilated(
-            x,
-            k,
-            options.get("strides", (1, 1)),
-            options.get("padding", "SAME"),
-            rhs_dilation=options.get("dilation", (1, 1)),
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        ),
-        arrays["x"],
-        arrays["kernel"],
-    )
+    like = like_dense(arrays["x"], arrays["kernel"], options)
     return arrays, options, like.shape
 
 

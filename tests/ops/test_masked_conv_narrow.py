@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ops.op_suite import assert_close, cast
+from ops.op_suite import assert_close, cast, like_dense
 
 import jaxsparse as js
 
@@ -41,18 +41,7 @@ def problem(rng, layer, dtype):
         "kernel": rng.standard_normal((*window, channels, outputs)) / np.sqrt(channels * 9),
     }
     diff = cast(diff, dtype)
-    like = jax.eval_shape(
-        lambda x, k: jax.lax.conv_general_dilated(
-            x,
-            k,
-            options.get("strides", (1, 1)),
-            options.get("padding", "SAME"),
-            rhs_dilation=options.get("dilation", (1, 1)),
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        ),
-        diff["x"],
-        diff["kernel"],
-    )
+    like = like_dense(diff["x"], diff["kernel"], options)
     extra = cast(
         {"base": rng.standard_normal(like.shape), "residual": rng.standard_normal(like.shape)},
         dtype,
