@@ -23,7 +23,7 @@ constexpr int64_t kFlagBytes = kMaxConvCtas * kConsumerWarps * sizeof(uint32_t);
 
 // One element type's kernel, in the order of DType.
 struct Kernel {
-  bool (*holds)(int), (*loads_boxes)(int);
+  bool (*holds)(int), (*wide)(int), (*loads_boxes)(int);
   cudaError_t (*prepare)(int*);
   cudaError_t (*launch)(const DeviceParams&, const CUtensorMap&, const CUtensorMap&, int, bool,
                         cudaStream_t);
@@ -31,7 +31,7 @@ struct Kernel {
 
 template <typename T>
 constexpr Kernel KernelOf() {
-  return {&MaskedConvDevice<T>::Holds, &MaskedConvDevice<T>::LoadsBoxes,
+  return {&MaskedConvDevice<T>::Holds, &MaskedConvDevice<T>::Wide, &MaskedConvDevice<T>::LoadsBoxes,
           &MaskedConvDevice<T>::Prepare, &MaskedConvDevice<T>::Launch};
 }
 constexpr Kernel kKernels[kTypes] = {KernelOf<TF32>(), KernelOf<__nv_bfloat16>(),
@@ -110,6 +110,8 @@ const char* MaskedConvDeviceReason(const MaskedConvArgs& args, const ConvChoice&
   }
   if (choice.lists < 1 || choice.lists > kMaxLists) return "there must be 1 to 4 lists";
   if (choice.choice == nullptr && choice.costs == nullptr) return "neither choice nor costs";
+  const Kernel& kernel = kKernels[static_cast<int>(args.in_type)];
+  bool streams = false, narrow = false;
   MaskedConvArgs one = args;
   for (int i = 0; i < choice.candidates; ++i) {
     const ConvCandidate& c = choice.candidate[i];
@@ -117,14 +119,17 @@ const char* MaskedConvDeviceReason(const MaskedConvArgs& args, const ConvChoice&
       return "a candidate names no list";
     }
     const bool mma = IsMaskedConvMma(c.variant);
-    if (!mma && !kKernels[static_cast<int>(args.in_type)].holds(c.variant)) {
+    if (!mma && !kernel.holds(c.variant)) {
       return "a candidate is no row of the variant tables that is one CTA wide";
     }
+    streams |= !mma && Streams(args.geometry, args.in_type, c.variant);
+    narrow |= !mma && !kernel.wide(c.variant);
     one.tiles = TilesOf(args, choice, c);
     const char* reason =
         mma ? MaskedConvMmaReason(one, c.variant) : MaskedConvWgmmaReason(one, RowOf(c.variant));
     if (reason != nullptr) return reason;
   }
+  if (streams && narrow) return "a candidate streams K beside one of fewer than 256 columns";
   return nullptr;
 }
 
@@ -156,12 +161,16 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
   if (MaskedConvDeviceReason(args, choice) != nullptr) return cudaErrorInvalidValue;
   MaskedConvArgs a = args;
   int variants[kMaxCandidates];
-  bool streams = false, boxes = false, in_order = false, wgmma = false, mma = false;
+  const Kernel& kernel = kKernels[static_cast<int>(a.in_type)];
+  bool streams = false, wide = true, boxes = false, in_order = false, wgmma = false, mma = false;
   bool late[kMaxLists] = {};  // lists that candidates visit and that may overflow
   for (int i = 0; i < choice.candidates; ++i) {
     variants[i] = choice.candidate[i].variant;
     (IsMaskedConvMma(variants[i]) ? mma : wgmma) = true;
-    streams |= Streams(a.geometry, a.in_type, variants[i]);
+    if (!IsMaskedConvMma(variants[i])) {
+      streams |= Streams(a.geometry, a.in_type, variants[i]);
+      wide &= kernel.wide(variants[i]);
+    }
     boxes |= LoadsBoxes(a, variants[i]);
     if (ListHoldsEveryTile(a.geometry, TilesOf(a, choice, choice.candidate[i]))) continue;
     in_order = late[choice.candidate[i].list] = true;
@@ -187,11 +196,11 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
     char* flags = static_cast<char*>(a.scratch) + ConvWeightBytes(a.geometry, a.in_type);
     p.conv.flags = reinterpret_cast<uint32_t*>(flags);
     p.conv.parts = reinterpret_cast<float*>(flags + kFlagBytes);
+    status = LaunchClearFlags(p.conv.flags, kMaxConvCtas * kConsumerWarps, stream);
   }
   if (status != cudaSuccess) return status;
-  const int type = static_cast<int>(a.in_type);
-  const int ctas = std::min(devices.Current().ctas[type], kMaxConvCtas);
-  return kKernels[type].launch(p, weights, image, ctas, streams, stream);
+  const int ctas = devices.Current().ctas[static_cast<int>(a.in_type)];
+  return kernel.launch(p, weights, image, std::min(ctas, kMaxConvCtas), wide, stream);
 }
 
 }  // namespace jaxsparse

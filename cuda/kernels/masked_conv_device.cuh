@@ -7,8 +7,8 @@
 // Tile:     the candidate's. All bodies have the same threads and no cluster; the launch asks for
 //           the shared memory of the largest, which costs nothing at one CTA a multiprocessor.
 // Pipeline: pick -> the body of masked_conv_wgmma.cuh or masked_conv_box.cuh. The branch is uniform
-//           over the grid. Rows that stream K stand in a second kernel, behind the one of the
-//           others, which clears their flags where one of them is picked, and ends.
+//           over the grid. Two kernels, of which a call launches one: rows of 256 columns, among
+//           them those that stream K, or all rows that do not.
 // Measured (H200): 0.3-2.6 us more than the same variant launched directly. Where all bodies were
 //           one kernel of 3.3 MB, rows that stream K took 4 to 17 us more than in a kernel of two
 //           bodies (0.5 MB), and m128n256 0 to 4.
@@ -27,16 +27,13 @@
 
 namespace jaxsparse {
 
-// The threads of a CTA: the flags of partial tiles.
-__device__ inline void ClearFlags(uint32_t* flags) {
-  for (int i = threadIdx.x; i < kMaxConvCtas * kConsumerWarps; i += kConvThreads) flags[i] = 0;
-}
-
 // A row of the variant table as one body among others, where it is one CTA wide.
 template <typename T, int TileM, int TileN, int Stages, int Cluster, int SplitK, int StreamK,
           int Box>
 struct DeviceBody {
   static constexpr bool kHeld = Cluster * SplitK == 1;
+  static constexpr bool kWide = kHeld && TileN == 256;
+  static_assert(!kHeld || StreamK == 0 || kWide, "rows that stream K have 256 columns");
   using Gather = MaskedConvConfig<T, TileM, TileN, Stages, Cluster, SplitK, StreamK>;
   using Boxes = BoxConvConfig<T, TileM, TileN, Stages, StreamK>;
 
@@ -50,16 +47,16 @@ struct DeviceBody {
     }
   }
 
-  // In the kernel of rows that stream K, or in the one of the others, which clears their flags.
-  template <bool Streams>
+  // Wide: in the kernel of rows of 256 columns; else in the one of rows that do not stream K.
+  template <bool Wide>
   __device__ static __forceinline__ void Run(const DeviceParams& p, const CUtensorMap& weights,
                                              const CUtensorMap& image, int source, uint8_t* raw) {
-    if constexpr (kHeld && Streams != (StreamK != 0)) {
-      if (!Streams && blockIdx.x == 0) ClearFlags(p.conv.flags);
-    } else if constexpr (kHeld && Box != 0) {
+    if constexpr (!kHeld || (Wide ? !kWide : StreamK != 0)) {
+      // not a body of this kernel
+    } else if constexpr (Box != 0) {
       static_assert(Boxes::kThreads == kConvThreads, "bodies of one kernel share its threads");
       RunBoxConv<Boxes>(p.conv, p.rows[source], p.plan, weights, image, raw);
-    } else if constexpr (kHeld) {
+    } else {
       static_assert(Gather::kThreads == kConvThreads, "bodies of one kernel share its threads");
       RunMaskedConv<Gather>(p.conv, p.rows[source], weights, raw);
     }
@@ -79,7 +76,7 @@ constexpr int DeviceSharedBytes() {
   return most;
 }
 
-template <typename T, bool Streams>
+template <typename T, bool Wide>
 __global__ void __launch_bounds__(kConvThreads, 1)
     MaskedConvDeviceKernel(const __grid_constant__ DeviceParams p,
                            const __grid_constant__ CUtensorMap weights,
@@ -88,9 +85,9 @@ __global__ void __launch_bounds__(kConvThreads, 1)
   extern __shared__ uint8_t raw[];
   const Pick pick(p);
   switch (pick.variant()) {
-#define JAXSPARSE_VARIANT(number, name, ...)                                                  \
-  case number:                                                                                \
-    DeviceBody<T, __VA_ARGS__>::template Run<Streams>(p, weights, image, pick.source(), raw); \
+#define JAXSPARSE_VARIANT(number, name, ...)                                               \
+  case number:                                                                             \
+    DeviceBody<T, __VA_ARGS__>::template Run<Wide>(p, weights, image, pick.source(), raw); \
     break;
 #include "masked_conv_table.inc"
 #undef JAXSPARSE_VARIANT
@@ -104,6 +101,18 @@ bool MaskedConvDevice<T>::Holds(int variant) {
 #define JAXSPARSE_VARIANT(number, name, ...) \
   case number:                               \
     return DeviceBody<T, __VA_ARGS__>::kHeld;
+#include "masked_conv_table.inc"
+#undef JAXSPARSE_VARIANT
+  }
+  return false;
+}
+
+template <typename T>
+bool MaskedConvDevice<T>::Wide(int variant) {
+  switch (variant) {
+#define JAXSPARSE_VARIANT(number, name, ...) \
+  case number:                               \
+    return DeviceBody<T, __VA_ARGS__>::kWide;
 #include "masked_conv_table.inc"
 #undef JAXSPARSE_VARIANT
   }
@@ -147,14 +156,10 @@ cudaError_t MaskedConvDevice<T>::Prepare(int* ctas) {
 
 template <typename T>
 cudaError_t MaskedConvDevice<T>::Launch(const DeviceParams& p, const CUtensorMap& weights,
-                                        const CUtensorMap& image, int ctas, bool streams,
+                                        const CUtensorMap& image, int ctas, bool wide,
                                         cudaStream_t stream) {
-  MaskedConvDeviceKernel<T, false>
-      <<<ctas, kConvThreads, DeviceSharedBytes<T>(), stream>>>(p, weights, image);
-  const cudaError_t status = cudaGetLastError();
-  if (status != cudaSuccess || !streams) return status;
-  MaskedConvDeviceKernel<T, true>
-      <<<ctas, kConvThreads, DeviceSharedBytes<T>(), stream>>>(p, weights, image);
+  const auto kernel = wide ? MaskedConvDeviceKernel<T, true> : MaskedConvDeviceKernel<T, false>;
+  kernel<<<ctas, kConvThreads, DeviceSharedBytes<T>(), stream>>>(p, weights, image);
   return cudaGetLastError();
 }
 

@@ -1,6 +1,7 @@
-// The masked convolution that chooses on the device: one kernel holds every tensor-core row of
-// variants/masked_conv.toml that is one CTA wide and does not stream K, one those that do, one
-// every row of variants/masked_conv_mma.toml; the candidate that costs least runs.
+// The masked convolution that chooses on the device: of the tensor-core rows of
+// variants/masked_conv.toml that are one CTA wide one kernel holds those of 256 columns, one all
+// that do not stream K; a third holds every row of variants/masked_conv_mma.toml. The candidate
+// that costs least runs. Candidates that stream K stand beside others of 256 columns only.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -23,18 +23,22 @@ struct DeviceParams {
 
 template <typename T>
 struct MaskedConvDevice {
-  // Whether the kernel has a body for this variant.
+  // Whether a kernel has a body for this variant: the one of rows of 256 columns, the one of rows
+  // that do not stream K, or both.
   static bool Holds(int variant);
+  // Whether it has 256 columns.
+  static bool Wide(int variant);
   // Whether it loads boxes.
   static bool LoadsBoxes(int variant);
 
-  // Raises the shared-memory limit, loads the kernel, and says how many CTAs the current device
-  // holds at once.
+  // Raises the shared-memory limit, loads the kernels, and says how many CTAs of either the current
+  // device holds at once.
   static cudaError_t Prepare(int* ctas);
 
-  // One launch, and one more where a candidate streams K. `image` is read where one loads boxes.
+  // `image` is read where a candidate loads boxes. `wide`: all candidates are; without it none may
+  // stream K.
   static cudaError_t Launch(const DeviceParams& p, const CUtensorMap& weights,
-                            const CUtensorMap& image, int ctas, bool streams, cudaStream_t stream);
+                            const CUtensorMap& image, int ctas, bool wide, cudaStream_t stream);
 };
 
 }  // namespace jaxsparse

@@ -24,6 +24,7 @@ struct AxisTaps {
 __device__ inline AxisTaps FindAxisTaps(int start, int taps, int dilation, int lhs_dilation,
                                         int size) {
   AxisTaps axis = {0, start};
+#pragma unroll 1  // it stands in the loops over K, which the instruction caches should hold
   for (int k = 0; k < taps; ++k) {
     const int n = start + k * dilation;
     if (n < 0) continue;
@@ -51,11 +52,13 @@ __device__ inline TapWindow FindTapWindow(const ConvParams& p, const OutputPixel
   const AxisTaps columns = FindAxisTaps(pixel.x * p.stride_w - p.pad_left, p.kernel_w, p.dilation_w,
                                         p.lhs_dilation_w, p.in_w);
   uint64_t taps = 0;
+#pragma unroll 1
   for (int ky = 0; ky < p.kernel_h; ++ky) {
     uint64_t line = (rows.bits >> ky) & 1 ? columns.bits : 0;
     if (line != 0 && p.x_words != nullptr) {
       const int y = rows.base + ky * p.dilation_h / p.lhs_dilation_h;
       const int64_t at = (static_cast<int64_t>(pixel.b) * p.in_h + y) * ((p.in_w + 31) / 32);
+#pragma unroll 1
       for (int kx = 0; kx < p.kernel_w; ++kx) {
         if (((line >> kx) & 1) == 0) continue;
         const int x = columns.base + kx * p.dilation_w / p.lhs_dilation_w;

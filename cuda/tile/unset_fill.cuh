@@ -11,6 +11,9 @@
 // get the first ones and the others the rest, and within both words go to CTAs in turn, so that
 // shares are even whatever the mask looks like. The pixels whose bit is set are left to their
 // tiles: no order between the two.
+//
+// No loop here is unrolled: this code stands in the loops over K, and with them must fit into the
+// first instruction caches.
 #pragma once
 
 #include "cuda/core/async_copy.cuh"
@@ -184,6 +187,7 @@ class UnsetFill {
   // The words from the next one on.
   __device__ void LookAhead() {
     uint32_t turn = at_.turn;
+#pragma unroll 1
     for (int i = 0; i < kBatch; ++i, turn += at_.stride) {
       const uint32_t word = WordOf(turn);
       if (word >= Words()) return;
@@ -218,6 +222,7 @@ class UnsetFill {
   __device__ void StorePieces(uint32_t pixel, uint32_t bits) const {
     const uint32_t bytes = PixelBytes(), all = PiecePixels() * bytes;
     char* out = static_cast<char*>(p_.out) + static_cast<int64_t>(pixel) * bytes;
+#pragma unroll 1
     for (uint32_t at = threadIdx.x % 32 * 16; at < all; at += kPiece) {
       if (bits >> (at / bytes) & 1) __stcs(reinterpret_cast<uint4*>(out + at), uint4{});
     }

@@ -40,9 +40,8 @@ from jaxsparse.select.variants import Variant, table
 
 #: The most candidates of one call (docs/kernels/contract.md).
 MOST = 8
-#: Microseconds of the second kernel, which candidates that stream K need
-#: (docs/kernels/masked_conv.md, "In the kernel that chooses").
-STREAMING_US = 7.0
+#: Microseconds of clearing the flags, which candidates that stream K need.
+CLEARING_US = 1.0
 #: A candidate that lowers the mean share of the best by less than this is left out.
 LEAST_GAIN = 0.001
 #: How much longer mma.sync rows of 64 columns take beside others: the kernel that holds all leaves
@@ -50,6 +49,8 @@ LEAST_GAIN = 0.001
 NARROW_BESIDE = 1.25
 #: No call takes less, whatever a line through measurements says.
 LEAST_US = 0.01
+#: Columns of the rows that share a kernel with those that stream K.
+WIDE = 256
 _EVERY_BYTE = 255
 
 
@@ -143,11 +144,27 @@ def portfolio(
         for c in held
         if platform == "cpu" or stands_alone(rows[c.variant])
     ]
-    whole = [c for c in stand if not rows[c.variant].fields.get("stream_k")]
-    sets = [_few(index, stand), _few(index, whole)]
+    # mma.sync rows have a kernel of their own, which would be launched beside the others'.
+    stand = [c for c in stand if not rows[c.variant].fields.get("mma")] or stand
     tiles = [like.n_tiles for like in lists_of(index)]
-    means = [mean_cost(few, *tiles) if few else math.inf for few in sets]
-    return sets[0] if means[0] + STREAMING_US < means[1] else sets[1]
+
+    def mean(few: tuple[Candidate, ...]) -> float:
+        streams = any(_streams(rows[c.variant]) for c in few)
+        return mean_cost(few, *tiles) + CLEARING_US * streams if few else math.inf
+
+    # The two kernels that choose (docs/kernels/masked_conv.md, "In the kernel that chooses").
+    broad = [c for c in stand if wide(rows[c.variant])]
+    whole = [c for c in stand if not _streams(rows[c.variant])]
+    return min(_few(index, whole), _few(index, broad), key=mean)
+
+
+def wide(row: Variant) -> bool:
+    """Whether this row is in the kernel that holds those that stream K."""
+    return row.fields.get("tile_n", 0) == WIDE
+
+
+def _streams(row: Variant) -> bool:
+    return bool(row.fields.get("stream_k"))
 
 
 def _beside(row: Variant, c: Candidate) -> Candidate:

@@ -85,13 +85,14 @@ def _index(lists: Any, choice: Any = None, candidates: tuple[Candidate, ...] = (
 
 def all_candidates(case: ConvCase, dtype: str) -> list[Candidate]:
     """Every candidate that a call which chooses may hold: of each variant one over its list and one
-    over every tile. Their costs are not known.
+    over every tile. Their costs are not known. mma.sync rows only where nothing else takes the
+    problem: they would not stand beside other rows.
     """
     p, index = params_of(case, dtype), no_index(case.mask_shape, TILES)
     x = jax.ShapeDtypeStruct(case.x_shape, dtype)
     kernel = jax.ShapeDtypeStruct(case.kernel_shape, dtype)
-    found = []
-    for row in table("masked_conv", "cuda").values():
+    rows, found = table("masked_conv", "cuda"), []
+    for row in rows.values():
         if not row.fields.get("tile_m") or not device.stands_alone(row):
             continue
         place = BOXES if row.fields["box"] else 0
@@ -103,7 +104,7 @@ def all_candidates(case: ConvCase, dtype: str) -> list[Candidate]:
         ):
             continue
         found += [Candidate(row.name, row.number, at, _unknown(at)) for at in (place, EVERY)]
-    return found
+    return [c for c in found if not rows[c.variant].fields.get("mma")] or found
 
 
 def _unknown(place: int) -> tuple[float, float, float, float, float]:
@@ -111,15 +112,11 @@ def _unknown(place: int) -> tuple[float, float, float, float, float]:
 
 
 def grouped(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
-    """Calls of at most eight candidates; those that stream K, whose call clears flags, apart."""
+    """Calls of at most eight candidates; wide ones, which have a kernel of their own, apart."""
     rows = table("masked_conv", "cuda")
-
-    def streams(c: Candidate) -> bool:
-        return bool(rows[c.variant].fields["stream_k"])
-
     found = []
     for kind in (False, True):
-        part = [c for c in candidates if streams(c) == kind]
+        part = [c for c in candidates if device.wide(rows[c.variant]) == kind]
         found += [tuple(part[i : i + device.MOST]) for i in range(0, len(part), device.MOST)]
     return found
 

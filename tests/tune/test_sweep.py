@@ -17,10 +17,10 @@ from jaxsparse.tune import sweep
 CAN_TIME = jax.default_backend() == "gpu" and importlib.util.find_spec("torch") is not None
 
 
-def test_calls_hold_eight_and_streams_stand_apart(monkeypatch):
+def test_calls_hold_eight_and_wide_rows_stand_apart(monkeypatch):
     names = [f"v{i}" for i in range(12)]
     rows = {
-        n: Variant("masked_conv", "cuda", n, i, {"stream_k": int(i > 9)})
+        n: Variant("masked_conv", "cuda", n, i, {"tile_n": 256 if i > 9 else 128})
         for i, n in enumerate(names)
     }
     monkeypatch.setattr(sweep, "table", lambda op, platform: rows)
