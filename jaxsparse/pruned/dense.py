@@ -12,7 +12,11 @@ _PRODUCT_OPS_PER_US, _WINDOW_OPS_PER_US = 2.4e5, 2.05e5
 _CORE_BYTES_PER_US, _PACKED_PER_US = 2.25e4, 9.0e2  # weights packed in one of these
 _CUDA_OPS_PER_US = {"highest": 4.0e7, "tf32": 2.5e8, "half": 4.5e8}
 _CUDA_BYTES_PER_US = 3.0e6
-_COLUMN_US = 0.02  # cuDNN's float32 on few positions: its time grows with the depth of the sums
+# XLA's float32 convolutions, fitted to 42 layers and batches (0.71 to 1.27 of what was measured):
+# a tile of 128 positions by 128 outputs pays for the depth of its sums; less where few tiles run,
+# but not below that share; the last wave is partly hidden.
+_TILE, _DEPTH_US, _LEAST_SHARE, _FULL_TILES, _HIDDEN = 128, 0.0707, 0.366, 50, 0.93
+_STRIDED, _WINDOW_BYTES_PER_US, _WINDOW_US, _SMS = 1.12, 8.1e5, 4.6, 132
 _LAUNCH = {"cpu": 4.0, "cuda": 5.0}
 
 
@@ -41,9 +45,19 @@ def _cost_cuda(problem: Problem) -> float:
     precision = "highest" if problem.precision == "highest" else "tf32"
     rate = _CUDA_OPS_PER_US["half" if problem.dtype != "float32" else precision]
     work = 2.0 * problem.positions * pattern.size / rate
-    if problem.kind == "conv" and problem.precision == "highest":
-        work = max(work, _COLUMN_US * pattern.n_in)
+    if problem.kind == "conv" and problem.precision == "highest" and problem.dtype == "float32":
+        return _window_us(problem)
     return max(work, _moved(problem) / _CUDA_BYTES_PER_US) + _LAUNCH["cuda"]
+
+
+def _window_us(problem: Problem) -> float:
+    pattern = problem.pattern
+    tiles = -(-problem.positions // _TILE) * -(-pattern.n_out // _TILE)
+    waves = max(1.0, tiles / _SMS + 1.0 - _HIDDEN)
+    deep = _DEPTH_US * pattern.n_in * min(1.0, max(_LEAST_SHARE, tiles / _FULL_TILES))
+    strided = problem.geometry is not None and max(problem.geometry.strides) > 1
+    deep *= _STRIDED if strided else 1.0
+    return _WINDOW_US + waves * deep + _moved(problem) / _WINDOW_BYTES_PER_US
 
 
 def _pack(problem: Problem, candidate: object) -> Packed:

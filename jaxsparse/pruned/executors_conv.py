@@ -16,8 +16,8 @@ from jaxsparse.pruned.executors_decode import built
 WINDOWS = 24
 _CANDIDATES = 40
 # Where it beat XLA's float32 in every measurement (docs/kernels/pruned_conv_gpu.md): the largest
-# density, and how much dearer than estimated it may be.
-_WON_DENSITY, _MARGIN = 0.175, 1.1
+# density, and how much dearer than estimated it may be: a share, and microseconds.
+_WON_DENSITY, _MARGIN, _MARGIN_US = 0.175, 1.1, 1.0
 
 
 def _against(problem: Problem) -> str | None:
@@ -87,7 +87,7 @@ def _won(problem: Problem) -> bool:
         return False
     if pattern.density > _WON_DENSITY or pattern.groups > 1:
         return False
-    return _MARGIN * _cost(problem) <= DENSE_CUDA.cost(problem)
+    return _MARGIN * _cost(problem) + _MARGIN_US <= DENSE_CUDA.cost(problem)
 
 
 CONV_EXECUTORS = (Executor("windows", "cuda", _against, _cost, _pack, _candidates, _won),)

@@ -15,7 +15,6 @@ from jaxsparse.pruned.emit_shape import (
     ELEMENT_BYTES,
     MODULE_PRODUCTS,
     MOST_PRODUCTS,
-    QUICK_PRODUCTS,
     CodeShape,
 )
 from jaxsparse.pruned.executor import Executor, Packed, Problem
@@ -221,7 +220,6 @@ def _code_won(problem: Problem) -> bool:
         and _WON_INPUTS[0] <= pattern.n_in <= _WON_INPUTS[1]
         and _WON_OUTPUTS[0] <= pattern.n_out <= _WON_OUTPUTS[1]
         and pattern.density <= _WON_DENSITY
-        and pattern.entries <= QUICK_PRODUCTS  # else the driver would compile for many seconds
     )
 
 

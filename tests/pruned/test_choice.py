@@ -90,7 +90,8 @@ def test_generated_code_fills_the_multiprocessors(monkeypatch, n_in, n_out, each
         (256, 128, 26, 784, "code"),
         (256, 128, 26, 512, "dense"),
         (512, 1024, 51, 392, "split"),  # 52,000 kept weights: 11.2 us, `code` 13.1
-        (2048, 512, 205, 16_384, "dense"),  # 105,000: they would compile for many seconds
+        (2048, 512, 205, 16_384, "code"),  # 105,000: four modules
+        (2048, 600, 205, 16_384, "dense"),  # 123,000: refused
         (512, 512, 70, 16_384, "dense"),  # 86 % sparse
     ],
 )
