@@ -10,7 +10,9 @@ from jax import lax
 
 from jaxsparse.ffi import Implementation
 from jaxsparse.nn.conv import two
+from jaxsparse.nn.pruned_layers import check_out_sharding
 from jaxsparse.ops import pruned_conv, pruned_matmul
+from jaxsparse.ops.checks import check_float
 from jaxsparse.ops.pruned_matmul import check_plan
 from jaxsparse.pruned.weight import PrunedWeight
 
@@ -56,6 +58,7 @@ def pruned_dot_general(
             raise ValueError(
                 f"dimension_numbers={dimension_numbers}: a frozen weight takes {(plain, ((), ()))}"
             )
+        check_float("lhs", lhs)
         return pruned_matmul(
             lhs,
             _weight(pruned, rhs, from_kernel, out_sharding).astype(lhs.dtype),
@@ -112,6 +115,7 @@ def pruned_conv_general_dilated(
                 f"feature_group_count={feature_group_count}; the plan has "
                 f"{pruned.pattern.groups} groups"
             )
+        check_float("lhs", lhs)
         weight = _weight(pruned, rhs, from_kernel, out_sharding).astype(lhs.dtype)
         return pruned_conv(
             lhs,
@@ -129,8 +133,7 @@ def pruned_conv_general_dilated(
 
 
 def _weight(pruned: PrunedWeight, rhs: Any, from_kernel: bool, out_sharding: Any) -> PrunedWeight:
-    if out_sharding is not None:
-        raise ValueError("out_sharding: a frozen weight has none; use jax.shard_map")
+    check_out_sharding(out_sharding)
     if tuple(rhs.shape) != pruned.shape:
         raise ValueError(f"the kernel has shape {tuple(rhs.shape)}; the plan is of {pruned.shape}")
     return pruned.from_dense(rhs) if from_kernel else pruned

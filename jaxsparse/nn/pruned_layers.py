@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxsparse.ffi import Implementation
@@ -14,6 +15,8 @@ from jaxsparse.ops import pruned_conv
 from jaxsparse.ops.checks import check_activation
 from jaxsparse.ops.pruned_matmul import check_plan
 from jaxsparse.pruned.weight import PrunedWeight
+
+_AROUND: dict[str, Any] = {"CIRCULAR": "wrap", "REFLECT": "reflect"}
 
 
 def check_dense(pruned: Any, features: int, activation: str | None, own_product: bool) -> None:
@@ -77,16 +80,21 @@ def run_conv(
     kernel_dilation: Any,
     activation: str | None,
     precision: Any,
+    preferred_element_type: Any = None,
     implementation: Implementation,
 ) -> jax.Array:
-    """`js.pruned_conv` with any number of batch axes, as flax's Conv has them.
+    """`js.pruned_conv` with any number of batch axes and the paddings that flax's Conv has.
 
     Raises:
         TypeError, ValueError: what `js.pruned_conv` raises.
     """
     batch = x.shape[:-3]
+    flat = x.reshape(math.prod(batch), *x.shape[-3:])
+    if isinstance(padding, str) and padding in _AROUND:
+        flat = _around(flat, padding, weight.pattern.window or (1, 1), two(kernel_dilation))
+        padding = "VALID"
     y = pruned_conv(
-        x.reshape(math.prod(batch), *x.shape[-3:]),
+        flat,
         weight,
         strides=two(strides),
         padding=padding,
@@ -94,6 +102,24 @@ def run_conv(
         bias=bias,
         activation=activation,
         precision=precision,
+        preferred_element_type=preferred_element_type,
         implementation=implementation,
     )
     return y.reshape(*batch, *y.shape[1:])
+
+
+def _around(x: jax.Array, padding: str, window: tuple[int, int], dilation: Any) -> jax.Array:
+    """x [B, H, W, C] with what flax's Conv puts around it."""
+    reach = [(k - 1) * d for k, d in zip(window, dilation, strict=True)]
+    pads = [(0, 0), *((r // 2, (r + 1) // 2) for r in reach), (0, 0)]
+    return jnp.pad(x, pads, mode=_AROUND[padding])
+
+
+def check_out_sharding(out_sharding: Any) -> None:
+    """`out_sharding` is None.
+
+    Raises:
+        ValueError: for another one.
+    """
+    if out_sharding is not None:
+        raise ValueError("out_sharding: a frozen weight has none; use jax.shard_map")

@@ -76,8 +76,8 @@ class PrunedConv(linen.Conv):
     """flax's 2-D Conv that only multiplies by the kept entries of its kernel.
 
     Every field of `flax.linen.Conv` with its name, default and meaning (but `mask`: the plan is the
-    mask), and the same parameters: a checkpoint of a Conv loads unchanged, both ways. Three more
-    fields:
+    mask; and padding "CAUSAL", which is for 1-D), and the same parameters: a checkpoint of a Conv
+    loads unchanged, both ways. Three more fields:
 
     Attributes:
         pruned: from `js.inspect(kernel, kind="conv")`: which entries are kept.

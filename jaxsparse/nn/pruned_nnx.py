@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxsparse.ffi import Implementation
 from jaxsparse.nn.checks import check_array
-from jaxsparse.nn.pruned_layers import check_conv, check_dense, run_conv
+from jaxsparse.nn.pruned_layers import check_conv, check_dense, check_out_sharding, run_conv
 from jaxsparse.ops import pruned_matmul
 from jaxsparse.pruned.weight import PrunedWeight
 
@@ -28,8 +28,8 @@ class PrunedDense(nnx.Linear):
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
-        **options: use_bias, dtype, param_dtype, precision, kernel_init, bias_init and so on: as in
-            flax.
+        **options: use_bias, dtype, param_dtype, precision, preferred_element_type, kernel_init,
+            bias_init and so on: as in flax.
 
     Raises:
         TypeError, ValueError: without a plan for a product of these widths, for an unknown
@@ -58,20 +58,23 @@ class PrunedDense(nnx.Linear):
         self.implementation = implementation
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, inputs: Float[Array, "*batch d"]
+        self, inputs: Float[Array, "*batch d"], out_sharding: None = None
     ) -> Float[Array, "*batch n"]:
         """`activation(inputs @ kernel + bias)`.
 
         Args:
             inputs: float32, bfloat16 or float16 [*batch, d]; promoted with the parameters as in
                 flax.
+            out_sharding: only None: a frozen weight has no other.
 
         Returns:
-            [*batch, out_features] in the promoted dtype.
+            [*batch, out_features] in the promoted dtype, or in preferred_element_type, which is
+            that dtype or float32.
 
         Raises:
             TypeError, ValueError: for a wrong shape or dtype, naming the argument.
         """
+        check_out_sharding(out_sharding)
         check_array("inputs", inputs, "d")
         bias = None if self.bias is None else self.bias[...]
         kept = PrunedWeight.of_kernel(self.plan, self.kernel[...])
@@ -84,6 +87,7 @@ class PrunedDense(nnx.Linear):
             bias=bias,
             activation=self.activation,
             precision=self.precision,
+            preferred_element_type=self.preferred_element_type,
             implementation=self.implementation,
         )
 
@@ -104,8 +108,9 @@ class PrunedConv(nnx.Conv):
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
-        **options: padding, kernel_dilation, feature_group_count, use_bias, dtype, param_dtype,
-            precision, kernel_init, bias_init and so on: as in flax.
+        **options: padding ("CAUSAL" is for 1-D), kernel_dilation, feature_group_count, use_bias,
+            dtype, param_dtype, precision, preferred_element_type, kernel_init, bias_init and so on:
+            as in flax.
 
     Raises:
         TypeError, ValueError: without a plan for a convolution of these channels, window and
@@ -145,20 +150,23 @@ class PrunedConv(nnx.Conv):
         self.implementation = implementation
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, inputs: Float[Array, "*batch H W C"]
+        self, inputs: Float[Array, "*batch H W C"], out_sharding: None = None
     ) -> Float[Array, "*batch Ho Wo O"]:
         """`activation(conv(inputs, kernel) + bias)`.
 
         Args:
             inputs: float32, bfloat16 or float16 [*batch, H, W, C]; promoted with the parameters
                 as in flax.
+            out_sharding: only None: a frozen kernel has no other.
 
         Returns:
-            [*batch, Ho, Wo, out_features] in the promoted dtype.
+            [*batch, Ho, Wo, out_features] in the promoted dtype, or in preferred_element_type,
+            which is that dtype or float32.
 
         Raises:
             TypeError, ValueError: for a wrong shape or dtype, naming the argument.
         """
+        check_out_sharding(out_sharding)
         check_array("inputs", inputs, "H W C")
         bias = None if self.bias is None else self.bias[...]
         kept = PrunedWeight.of_kernel(self.plan, self.kernel[...])
@@ -174,5 +182,6 @@ class PrunedConv(nnx.Conv):
             kernel_dilation=self.kernel_dilation,
             activation=self.activation,
             precision=self.precision,
+            preferred_element_type=self.preferred_element_type,
             implementation=self.implementation,
         )

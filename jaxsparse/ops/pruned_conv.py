@@ -38,7 +38,8 @@ def pruned_conv(
     that is passed to a jitted function is an operand.
 
     Args:
-        x: float32, bfloat16 or float16 [B, H, W, C], or [B, C, H, W] with layout="NCHW".
+        x: float32, bfloat16 or float16 [B, H, W, C], or [B, C, H, W] with layout="NCHW"; the dtype
+            of the kernel (`pruned.astype`).
         pruned: from `js.inspect(kernel, kind="conv")`, kernel of shape [kh, kw, C/groups, O].
         strides: one or two positive ints.
         padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)), of which

@@ -15,6 +15,7 @@ from jaxsparse.bits.pack import implementation_key
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.ops.checks import (
+    as_array,
     canonical_precision,
     check_activation,
     check_float,
@@ -45,7 +46,7 @@ def pruned_matmul(
     bias; the gradient for x skips the pruned weights, too.
 
     Args:
-        x: float32, bfloat16 or float16 [*batch, k].
+        x: float32, bfloat16 or float16 [*batch, k], the dtype of the weight (`pruned.astype`).
         pruned: from `js.inspect(w)`, w of shape [k, n].
         bias: [n], added in float32.
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), applied before rounding.
@@ -132,7 +133,7 @@ def check_common(
     check_activation(activation)
     if bias is not None:
         check_rank("bias", bias, 1)
-        check_float("bias", bias)
+        check_float("bias", as_array("bias", bias))  # as x: jax has float64 as float32
         if bias.shape != (pruned.pattern.n_out,):
             raise ValueError(
                 f"bias has shape {tuple(bias.shape)}; the plan has {pruned.pattern.n_out} outputs"

@@ -1,8 +1,8 @@
 """Plans on disk: a JSON header, then the arrays as bytes. No pickle; nothing in a file is executed.
 
 `MAGIC`, the header's length (uint32, little-endian), the header, indptr (int32), indices (int32),
-the values; a digest of the arrays is in the header. Every fact is checked against every other when
-a file is read: the pattern itself, the sizes, the values.
+the values, and the SHA-256 of all that. Every fact is checked against every other when a file is
+read: the pattern itself, the sizes, the values; and before it is written.
 """
 
 import hashlib
@@ -14,13 +14,16 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
+from jaxsparse.ops.checks import FLOATS
 from jaxsparse.ops.geometry import Geometry
 from jaxsparse.pruned.pattern import Pattern
 from jaxsparse.pruned.weight import Plan, PrunedWeight, Tuned
 
-MAGIC = b"jaxsparse plan 1\n"
+MAGIC = b"jaxsparse plan 2\n"
+_ANY = b"jaxsparse plan "
 _DTYPES = ("float32", "bfloat16", "float16")
 _MOST_HEADER = 1 << 24
+_DIGEST_BYTES = 32
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,17 +36,29 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
     window: tuple[int, int] | None
     groups: int
     dtype: str
-    sha256: str
     tuned: tuple[Tuned, ...] = ()
 
 
 def save(pruned: PrunedWeight, path: str | Path) -> None:
-    """Write `pruned` to `path`, whole or not at all."""
-    write(path, encode(pruned))
+    """Write `pruned` to `path`, whole or not at all.
+
+    Raises:
+        ValueError: for what `load` would refuse, naming the file.
+    """
+    try:
+        data = encode(pruned)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    write(path, data)
 
 
 def encode(pruned: PrunedWeight) -> bytes:
-    """A plan as the bytes of a file."""
+    """A plan as the bytes of a file.
+
+    Raises:
+        ValueError: for what `decode` would refuse.
+    """
+    check(pruned)
     pattern = pruned.pattern
     values = np.asarray(pruned.values)
     body = b"".join(np.ascontiguousarray(a).tobytes() for a in _arrays(pattern, values))
@@ -55,11 +70,11 @@ def encode(pruned: PrunedWeight) -> bytes:
         pattern.window,
         pattern.groups,
         values.dtype.name,
-        hashlib.sha256(body).hexdigest(),
         pruned.plan.tuned,
     )
     text = msgspec.json.encode(header)
-    return MAGIC + len(text).to_bytes(4, "little") + text + body
+    data = MAGIC + len(text).to_bytes(4, "little") + text + body
+    return data + hashlib.sha256(data).digest()
 
 
 def write(path: str | Path, data: bytes) -> None:
@@ -83,6 +98,7 @@ def load(path: str | Path) -> PrunedWeight:
     """Read a plan.
 
     Raises:
+        OSError: when there is no such file to read.
         ValueError: when the file is truncated, altered, or no plan, saying what is wrong.
     """
     data = Path(path).read_bytes()
@@ -99,7 +115,12 @@ def decode(data: bytes) -> PrunedWeight:
         ValueError: as `load`.
     """
     if not data.startswith(MAGIC):
+        if data.startswith(_ANY):
+            raise ValueError("a plan of another version of jaxsparse: inspect and save it again")
         raise ValueError("no plan of jaxsparse: it does not begin as one")
+    data, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if hashlib.sha256(data).digest() != digest:
+        raise ValueError("truncated or altered: it does not have the digest at its end")
     at = len(MAGIC) + 4
     length = int.from_bytes(data[at - 4 : at], "little")
     if length > _MOST_HEADER or len(data) < at + length:
@@ -112,8 +133,8 @@ def decode(data: bytes) -> PrunedWeight:
 
 
 def _build(header: Header, body: memoryview) -> PrunedWeight:
-    if header.kind not in ("matmul", "conv") or header.dtype not in _DTYPES:
-        raise ValueError(f"kind {header.kind!r} or dtype {header.dtype!r} does not exist")
+    if header.dtype not in _DTYPES:
+        raise ValueError(f"dtype {header.dtype!r} does not exist")
     dtype = np.dtype(getattr(jnp, header.dtype))
     if min(header.n_out, header.entries) < 0:
         raise ValueError("a size is negative")
@@ -122,18 +143,33 @@ def _build(header: Header, body: memoryview) -> PrunedWeight:
         raise ValueError(
             f"truncated or altered: {len(body)} bytes of arrays, {sum(sizes)} expected"
         )
-    if hashlib.sha256(body).hexdigest() != header.sha256:
-        raise ValueError("altered: the arrays do not have the digest that the header names")
     edges = np.cumsum((0, *sizes))
     parts = [body[a:b] for a, b in itertools.pairwise(edges)]
     indptr, indices = (np.frombuffer(part, "<i4") for part in parts[:2])
     values = np.frombuffer(parts[2], dtype)
-    if not np.isfinite(values.astype(np.float32)).all():
-        raise ValueError("the values hold NaN or Inf")
     pattern = Pattern(header.n_in, header.n_out, indptr, indices, header.window, header.groups)
-    plan = Plan(pattern, header.kind, header.tuned)
-    check_plan(plan)
-    return PrunedWeight(jnp.asarray(values), plan)
+    found = PrunedWeight(jnp.asarray(values), Plan(pattern, header.kind, header.tuned))
+    check(found)
+    return found
+
+
+def check(pruned: PrunedWeight) -> None:
+    """Whether a plan is one that a file may hold.
+
+    Raises:
+        ValueError: saying what is wrong.
+    """
+    values = pruned.values
+    if values.dtype not in FLOATS:
+        raise ValueError(f"the values are {values.dtype}; a file takes {', '.join(_DTYPES)}")
+    if tuple(values.shape) != (pruned.pattern.entries,):
+        raise ValueError(
+            f"the values have shape {tuple(values.shape)}; "
+            f"the pattern keeps {pruned.pattern.entries} weights"
+        )
+    if not np.isfinite(np.asarray(values).astype(np.float32)).all():
+        raise ValueError("the values hold NaN or Inf")
+    check_plan(pruned.plan)
 
 
 def check_plan(plan: Plan) -> None:

@@ -10,14 +10,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
-from jax.core import Tracer
 
 from jaxsparse.ops.checks import FLOATS, check_positive
-from jaxsparse.pruned.buckets import imbalance
+from jaxsparse.pruned.buckets import UNIT, imbalance
+from jaxsparse.pruned.checks import check_concrete, check_dense
 from jaxsparse.pruned.pattern import MAX_ENTRIES, Pattern
 from jaxsparse.pruned.weight import Plan, PrunedWeight
 
 KINDS = ("matmul", "conv")
+_PARTS = 8  # that the statistics share the outputs out to
 
 
 def inspect(
@@ -37,12 +38,15 @@ def inspect(
         A `PrunedWeight`. `js.pruned.statistics` says what was found.
 
     Raises:
-        TypeError: when w is no array of real numbers of that rank.
+        TypeError: when w is no array of real numbers of that rank, or no plain one (masked, sparse
+            but not scipy's, traced); when mask is none.
         ValueError: for NaN or Inf, a mask of another shape, an unknown kind, groups that do not
             divide the outputs, a window with a side of 0.
     """
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r} is none of {', '.join(KINDS)}")
+    if kind == "matmul" and groups != 1:
+        raise ValueError(f"groups={groups} is for kind='conv'")
     if sp.issparse(w):
         if kind != "matmul" or mask is not None:
             raise ValueError("a scipy matrix takes kind='matmul' and no mask")
@@ -50,14 +54,14 @@ def inspect(
     weight = _array(w, 2 if kind == "matmul" else 4)
     kept = weight != 0
     if mask is not None:
+        check_concrete("mask", mask)
+        check_dense("mask", mask)
         kept = np.asarray(mask)
         if kept.shape != weight.shape or kept.dtype != np.bool_:
             raise ValueError(
                 f"mask is {kept.dtype}{list(kept.shape)}; it takes bool{list(weight.shape)}"
             )
     if kind == "matmul":
-        if groups != 1:
-            raise ValueError(f"groups={groups} is for kind='conv'")
         return _build(weight.T, kept.T, None, 1, kind)
     outputs, window = weight.shape[3], (weight.shape[0], weight.shape[1])
     if min(window) < 1:
@@ -72,13 +76,13 @@ def inspect(
 
 
 def _array(w: Any, rank: int) -> np.ndarray:
+    check_concrete("w", w)
+    check_dense("w", w, "a dense numpy or jax array, or a scipy sparse matrix")
     if not hasattr(w, "shape") or not hasattr(w, "dtype") or len(w.shape) != rank:
         raise TypeError(
             f"w must be an array with {rank} axes, not {type(w).__name__} "
             f"of shape {getattr(w, 'shape', None)}"
         )
-    if isinstance(w, Tracer):
-        raise TypeError("w is traced: inspection is done once, outside of jit, on concrete weights")
     weight = np.asarray(w)
     if weight.dtype == np.float64:
         with np.errstate(over="ignore"):  # what float32 cannot hold is refused below as Inf
@@ -107,6 +111,8 @@ def _build(
 
 
 def _from_scipy(w: Any) -> PrunedWeight:
+    if len(w.shape) != 2:
+        raise TypeError(f"w must have 2 axes; a {type(w).__name__} of shape {w.shape} has not")
     if np.iscomplexobj(w) or not (np.issubdtype(w.dtype, np.number) or w.dtype == np.bool_):
         raise TypeError(f"w has dtype {w.dtype}; it takes real numbers")
     _check_indices(w)
@@ -140,9 +146,9 @@ def _check_indices(w: Any) -> None:
 class Statistics:
     """What inspection found of a pattern; print it.
 
-    `imbalance` is the heaviest of 8 parts over the mean, after sharing out; `vector_fill` how full
-    the blocks of 8 outputs x 1 input are that hold anything, `used_columns` the share of
-    columns that any output uses.
+    `imbalance` is the heaviest of 8 parts over the mean, after sharing out; None below 128 outputs,
+    which are too few for 8 parts. `vector_fill` is how full the blocks of 8 outputs x 1 input are
+    that hold anything, `used_columns` the share of columns that any output uses.
     """
 
     kept: int
@@ -151,17 +157,18 @@ class Statistics:
     longest: int
     mean: float
     empty_rows: int
-    imbalance: float
+    imbalance: float | None
     vector_fill: float
     used_columns: float
 
     def __str__(self) -> str:
+        uneven = self.imbalance
+        parts = "" if uneven is None else f"8 parts within {100 * (uneven - 1):.1f} % of the mean; "
         return (
             f"{self.kept} kept, {100 * self.sparsity:.1f} % pruned; an output has {self.shortest} "
             f"to {self.longest} (mean {self.mean:.1f}, {self.empty_rows} have none); "
-            f"8 parts within {100 * (self.imbalance - 1):.1f} % of the mean; blocks of 8 x 1 "
-            f"{100 * self.vector_fill:.0f} % full; {100 * self.used_columns:.0f} % of the inputs "
-            "used"
+            f"{parts}blocks of 8 x 1 {100 * self.vector_fill:.0f} % full; "
+            f"{100 * self.used_columns:.0f} % of the inputs used"
         )
 
 
@@ -173,7 +180,12 @@ def statistics(pruned: PrunedWeight) -> Statistics:
 
     Returns:
         A `Statistics`; print it.
+
+    Raises:
+        TypeError: when `pruned` is no `PrunedWeight`.
     """
+    if not isinstance(pruned, PrunedWeight):
+        raise TypeError(f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.inspect")
     p = pruned.pattern
     lengths = p.lengths if p.n_out else np.zeros(1, np.int64)
     blocks = len(np.unique(p.rows // 8 * np.int64(max(p.n_in, 1)) + p.indices))
@@ -184,7 +196,7 @@ def statistics(pruned: PrunedWeight) -> Statistics:
         int(lengths.max()),
         float(lengths.mean()),
         int((lengths == 0).sum()),
-        imbalance(p.lengths, 8),
+        imbalance(p.lengths, _PARTS) if p.n_out >= _PARTS * UNIT else None,
         p.entries / (8 * blocks) if blocks else 0.0,
         len(np.unique(p.indices)) / p.n_in if p.n_in else 0.0,
     )

@@ -1,8 +1,10 @@
 """`js.prune_model`: a whole parameter tree pruned, every eligible layer planned, and said why."""
 
+import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ import numpy as np
 
 from jaxsparse.ffi.platform import reason_against
 from jaxsparse.ops.checks import FLOATS
+from jaxsparse.pruned.checks import check_concrete
 from jaxsparse.pruned.executor import Problem
 from jaxsparse.pruned.executors import executor, ranked
-from jaxsparse.pruned.files import decode, encode, write
+from jaxsparse.pruned.files import check, decode, encode, write
 from jaxsparse.pruned.inspect import inspect
 from jaxsparse.pruned.pattern import Pattern
 from jaxsparse.pruned.prune import magnitude
@@ -35,17 +38,26 @@ class LayerReport(msgspec.Struct, frozen=True):
 
 class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file that names the plans of a directory: plan i is the file `i.plan`, whose SHA-256 is
-    `digests[i]`.
+    `digests[i]`; `sha256` is that of the index itself, where it is empty.
     """
 
     paths: tuple[str, ...]
     digests: tuple[str, ...]
     report: tuple[LayerReport, ...]
+    positions: int
+    sha256: str
+
+    def signed(self) -> "Index":
+        """The index with its own digest."""
+        bare = msgspec.structs.replace(self, sha256="")
+        digest = hashlib.sha256(msgspec.json.encode(bare)).hexdigest()
+        return msgspec.structs.replace(self, sha256=digest)
 
 
 @dataclasses.dataclass(frozen=True)
 class PrunedModel:
-    """The plans of a model's layers, by path ("block/conv1/kernel"), and a report; print it.
+    """The plans of a model's layers, by path ("block/conv1/kernel"), and a report, whose estimates
+    are for `positions`; print it.
 
     `model[path]` is a plan. `masked(params)` is the tree to fine-tune, `values(params)` the plans
     with the values of a tree after that; `save` and `load` a folder.
@@ -53,6 +65,7 @@ class PrunedModel:
 
     plans: dict[str, PrunedWeight]
     report: tuple[LayerReport, ...]
+    positions: int
 
     def __getitem__(self, path: str) -> PrunedWeight:
         return self.plans[path]
@@ -63,26 +76,39 @@ class PrunedModel:
             f"{r.path:{width}}  {list(r.shape)!s:18} {'planned' if r.planned else 'left':8} {r.why}"
             for r in self.report
         ]
+        if self.plans:
+            lines.insert(0, f"estimates for {self.positions} rows, or pixels of a result")
         return "\n".join(lines) or "no parameters"
 
     def masked(self, params: Any) -> Any:
-        """`params` with zeros where a planned weight is pruned: the tree to fine-tune.
+        """`params` with zeros where a planned weight is pruned: the tree to fine-tune. (Of planned
+        kernels, float64 becomes float32.)
 
         Raises:
-            ValueError: when a planned weight is not in `params`, naming its path.
+            TypeError, ValueError: when a planned weight is not in `params`, or is no array of the
+                plan's shape, naming its path.
         """
         self._check_paths(params)
-        return self._replaced(params, lambda plan, leaf: plan.from_dense(leaf).to_dense())
+        return jax.tree.unflatten(
+            jax.tree.structure(params),
+            [
+                self._valued(name, leaf).to_dense() if name in self.plans else leaf
+                for name, leaf in _named(params)
+            ],
+        )
 
     def values(self, params: Any) -> dict[str, PrunedWeight]:
         """The plans with the values that `params` has now: after training.
 
         Raises:
-            ValueError: when a planned weight is not in `params`, naming its path.
+            TypeError, ValueError: as `masked`.
         """
         self._check_paths(params)
-        found = {name: leaf for name, leaf in _named(params) if name in self.plans}
-        return {name: self.plans[name].from_dense(leaf) for name, leaf in found.items()}
+        return {n: self._valued(n, leaf) for n, leaf in _named(params) if n in self.plans}
+
+    def _valued(self, name: str, leaf: Any) -> PrunedWeight:
+        with _naming(name):
+            return self.plans[name].from_dense(leaf)
 
     def _check_paths(self, params: Any) -> None:
         there = {name for name, _ in _named(params)}
@@ -93,17 +119,17 @@ class PrunedModel:
                 f"{', '.join(sorted(there)[:3]) or 'nothing'}...): pass the tree that was pruned"
             )
 
-    def _replaced(self, params: Any, change: Callable[[PrunedWeight, Any], Any]) -> Any:
-        leaves, tree = jax.tree_util.tree_flatten_with_path(params)
-        named = [(_name(path), leaf) for path, leaf in leaves]
-        return jax.tree.unflatten(
-            tree, [change(self.plans[n], v) if n in self.plans else v for n, v in named]
-        )
-
     def save(self, folder: str | Path) -> None:
         """Write every plan and the report into `folder`, in place of those of an earlier `save`.
         Plans of two models are never mixed: `load` refuses what a `save` that was cut off left.
+
+        Raises:
+            ValueError: before anything is written, for values that `load` would refuse (NaN, Inf),
+                naming their path.
         """
+        for name, plan in self.plans.items():
+            with _naming(name):
+                check(plan)
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         digests = []
@@ -111,8 +137,9 @@ class PrunedModel:
             data = encode(plan)
             write(folder / f"{i}.plan", data)
             digests.append(hashlib.sha256(data).hexdigest())
-        index = Index(tuple(self.plans), tuple(digests), self.report)
-        write(folder / INDEX, msgspec.json.format(msgspec.json.encode(index), indent=1))
+        index = Index(tuple(self.plans), tuple(digests), self.report, self.positions, "")
+        data = msgspec.json.encode(index.signed())
+        write(folder / INDEX, msgspec.json.format(data, indent=1))
         i = len(digests)
         while (folder / f"{i}.plan").is_file():  # of an earlier save
             (folder / f"{i}.plan").unlink()
@@ -123,15 +150,20 @@ class PrunedModel:
         """Read what `save` wrote. Nothing in the folder is ever executed.
 
         Raises:
-            ValueError: when the index or a plan is missing, truncated, altered or exchanged.
+            ValueError: when the index or a plan is missing, truncated, altered or exchanged, or
+                the folder is of another version.
         """
         folder = Path(folder)
         try:
             index = msgspec.json.decode((folder / INDEX).read_bytes(), type=Index)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{folder / INDEX} is no index of plans: {error}") from error
+            raise ValueError(
+                f"{folder / INDEX} is no index of plans of this version: {error}"
+            ) from error
         if not len(index.paths) == len(set(index.paths)) == len(index.digests):
             raise ValueError(f"{folder / INDEX} is no index of plans: a digest for every path")
+        if index != index.signed():
+            raise ValueError(f"{folder / INDEX} is altered: it does not have the digest it names")
         plans = {}
         for i, (path, digest) in enumerate(zip(index.paths, index.digests, strict=True)):
             file = folder / f"{i}.plan"
@@ -140,8 +172,9 @@ class PrunedModel:
             data = file.read_bytes()
             if hashlib.sha256(data).hexdigest() != digest:
                 raise ValueError(f"{file} is not the plan of {path!r} that was saved")
-            plans[path] = decode(data)
-        return PrunedModel(plans, index.report)
+            with _naming(str(file)):
+                plans[path] = decode(data)
+        return PrunedModel(plans, index.report, index.positions)
 
 
 def prune_model(
@@ -155,7 +188,8 @@ def prune_model(
     """Prune every eligible kernel of a parameter tree by magnitude, and plan it.
 
     Eligible is a leaf called "kernel" with two axes (a Dense) or four (a 2-D Conv) of at least
-    `smallest` weights; of a leaf that is not, the report says why.
+    `smallest` weights, float32, bfloat16 or float16 (float64 becomes float32); of a leaf that is
+    not, the report says why.
 
     Args:
         params: flax parameters (linen's dicts, nnx's state) or any pytree of arrays.
@@ -164,7 +198,8 @@ def prune_model(
         positions: rows of a product, or pixels of a convolution's result, that the estimates of
             the report are for.
         smallest: kernels with fewer weights are left dense.
-        groups: feature_group_count of each grouped convolution, by path.
+        groups: feature_group_count of each grouped convolution, by path; 1 for the others, which
+            the report says.
 
     Returns:
         A `PrunedModel`: plans by path, and the report.
@@ -172,7 +207,8 @@ def prune_model(
     Raises:
         TypeError, ValueError: for a sparsity that is no number from 0 to 1, for `positions` or
             `smallest` that are no ints of 1 or 0 and more, for a path in `sparsity` or `groups`
-            that no leaf has; for NaN in a kernel that is planned, naming its path.
+            that no leaf has; for two leaves of one path; for NaN in a kernel that is planned or one
+            that is traced, naming its path.
     """
     _check_options(params, sparsity, positions, smallest, groups)
     plans: dict[str, PrunedWeight] = {}
@@ -184,34 +220,33 @@ def prune_model(
         if share is None:
             report.append(LayerReport(name, shape, False, reason or "no sparsity is named for it"))
             continue
-        try:
+        with _naming(name):
+            check_concrete("the kernel", leaf)
             kernel = np.asarray(leaf)
             kept = magnitude(kernel, share)
             kind = "matmul" if kernel.ndim == 2 else "conv"
             plan = inspect(kernel, kind=kind, mask=kept, groups=(groups or {}).get(name, 1))
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
         plans[name] = plan
         report.append(LayerReport(name, shape, True, describe(plan, positions)))
-    return PrunedModel(plans, tuple(report))
+    return PrunedModel(plans, tuple(report), int(positions))
 
 
 def describe(plan: PrunedWeight, positions: int) -> str:
     """What would run this plan here, and the estimates that say so."""
     platform = home_platform()
+    p = plan.pattern
+    what = f"{100 * plan.sparsity:.1f} % pruned"
+    if plan.kind == "conv":
+        what += f", {p.groups} {'group' if p.groups == 1 else 'groups'}"
     why = reason_against(platform, ("cuda", "cpu", "reference"), device=False)
     if why is not None:
-        return f"{100 * plan.sparsity:.1f} % pruned; runs as reference: {why}"
-    p = plan.pattern
+        return f"{what}; runs as reference: {why}"
     flat = Pattern(p.n_in, p.n_out, p.indptr, p.indices)
     dtype = plan.values.dtype.name
     problem = Problem(flat, platform, (positions, p.n_in), dtype, dtype, "default")
     names = ranked(problem)
     costs = [f"{n} {executor(platform, n).cost(problem):.0f} us" for n in names]
-    return (
-        f"{100 * plan.sparsity:.1f} % pruned, {names[0]} on {platform} "
-        f"(estimates at {positions} positions: {', '.join(costs)})"
-    )
+    return f"{what}, {names[0]} on {platform} (estimates: {', '.join(costs)})"
 
 
 def _ineligible(name: str, leaf: Any, smallest: int) -> str | None:
@@ -219,7 +254,7 @@ def _ineligible(name: str, leaf: Any, smallest: int) -> str | None:
         return "not a kernel"
     if len(leaf.shape) not in (2, 4):
         return f"{len(leaf.shape)} axes; a plan takes 2 or 4"
-    if np.dtype(leaf.dtype) not in FLOATS:
+    if np.dtype(leaf.dtype) not in (*FLOATS, np.float64):
         return f"dtype {leaf.dtype}"
     size = int(np.prod(leaf.shape))
     if size == 0:
@@ -263,9 +298,28 @@ def _share(sparsity: Any, name: str, leaf: Any) -> float | None:
     return float(sparsity)
 
 
+@contextlib.contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Errors inside of the `with` block say what they are about."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{what}: {error}") from error
+
+
 def _named(params: Any) -> list[tuple[str, Any]]:
+    """The leaves of a tree by path, in its order.
+
+    Raises:
+        ValueError: when two leaves have the same path, naming it.
+    """
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-    return [(_name(path), leaf) for path, leaf in leaves]
+    found = [(_name(path), leaf) for path, leaf in leaves]
+    twice = [name for name, count in Counter(name for name, _ in found).items() if count > 1]
+    if twice:
+        raise ValueError(f"params has two leaves of the path {twice[0]!r} (keys joined by '/')")
+    return found
 
 
 def _name(path: Any) -> str:

@@ -4,10 +4,10 @@ import numbers
 from typing import Any
 
 import numpy as np
-from jax.core import Tracer
 
 from jaxsparse.bits.integers import static_int
 from jaxsparse.ops.checks import FLOATS
+from jaxsparse.pruned.checks import check_concrete, check_dense
 
 
 def magnitude(w: Any, sparsity: float, granularity: tuple[int, int] = (1, 1)) -> np.ndarray:
@@ -23,11 +23,12 @@ def magnitude(w: Any, sparsity: float, granularity: tuple[int, int] = (1, 1)) ->
         bool of w's shape: what is kept.
 
     Raises:
-        TypeError: when an argument is no array, number or pair of ints.
+        TypeError: when an argument is no array, number or pair of ints; for a w that is traced,
+            sparse or a masked array.
         ValueError: for a sparsity outside of [0, 1], a block smaller than 1, or NaN.
     """
-    if isinstance(w, Tracer):
-        raise TypeError("w is traced: which weights to keep is decided outside of jit")
+    check_concrete("w", w)
+    check_dense("w", w)
     weight = np.asarray(w)
     if weight.dtype.kind not in "fiub" and weight.dtype not in FLOATS:
         raise TypeError(f"w has dtype {weight.dtype}; it takes real numbers")

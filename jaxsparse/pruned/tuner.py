@@ -4,7 +4,10 @@ plan.
 
 import dataclasses
 import hashlib
+import inspect
 import itertools
+import math
+import numbers
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,6 +19,8 @@ import msgspec
 import numpy as np
 from rich.progress import Progress
 
+from jaxsparse.ffi import platform
+from jaxsparse.ops.checks import check_float
 from jaxsparse.ops.pruned_conv import prepare as prepare_conv
 from jaxsparse.ops.pruned_conv import pruned_conv
 from jaxsparse.ops.pruned_matmul import prepare as prepare_matmul
@@ -24,7 +29,8 @@ from jaxsparse.ops.pruned_matmul_run import pointwise
 from jaxsparse.pruned.executor import Problem
 from jaxsparse.pruned.executors import executor, ranked
 from jaxsparse.pruned.files import write
-from jaxsparse.pruned.weight import PrunedWeight, Tuned
+from jaxsparse.pruned.weight import PrunedWeight, Tuned, is_traced
+from jaxsparse.select.config import settings
 from jaxsparse.select.select import device_kind, home_platform
 from jaxsparse.select.table import DENSE
 from jaxsparse.tune.cache import default_folder
@@ -61,23 +67,21 @@ def tune(
         pruned: from `js.inspect`.
         x: an input of the shape and dtype to tune for (its values do not matter), or a
             jax.ShapeDtypeStruct.
-        seconds: stop after about this long, with the best found by then.
+        seconds: stop after about this long, with the best found by then; positive and finite.
         folder: where results are kept; None is the user's cache.
         progress: show a bar.
-        **options: of `js.pruned_matmul` or `js.pruned_conv`.
+        **options: of `js.pruned_matmul` or `js.pruned_conv`; an implementation other than the
+            reference.
 
     Returns:
         The weight with a plan that holds one more measured choice.
 
     Raises:
-        TypeError, ValueError: as the op's; what the last candidate raised when none can run.
+        TypeError, ValueError: as the op's; inside of a function that is traced; under
+            `js.config(variant=)` or where the reference runs, which leave nothing to choose; what
+            the last candidate raised when none can run.
     """
-    if not isinstance(pruned, PrunedWeight):
-        raise TypeError(f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.inspect")
-    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-        raise TypeError(f"x must be an array or a ShapeDtypeStruct, not {type(x).__name__}")
-    if folder is not None and not isinstance(folder, str | Path):
-        raise TypeError(f"folder must be a path or None, not {type(folder).__name__}")
+    _check(pruned, x, seconds, folder, options)
     if isinstance(x, jax.ShapeDtypeStruct):
         x = jax.numpy.zeros(x.shape, x.dtype)
     op = pruned_matmul if pruned.kind == "matmul" else pruned_conv
@@ -94,6 +98,38 @@ def tune(
     return dataclasses.replace(pruned, plan=dataclasses.replace(plan, tuned=(*others, best)))
 
 
+def _check(pruned: Any, x: Any, seconds: Any, folder: Any, options: dict[str, Any]) -> None:
+    """What `tune` itself takes; the options of the op are checked by name only."""
+    if not isinstance(pruned, PrunedWeight):
+        raise TypeError(f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.inspect")
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        raise TypeError(f"x must be an array or a ShapeDtypeStruct, not {type(x).__name__}")
+    check_float("x", x)
+    if any(map(is_traced, (pruned.values, x, jax.numpy.zeros(())))):
+        raise TypeError("js.pruned.tune is traced: it measures, so it is called outside of jit")
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
+        raise TypeError(f"seconds={seconds!r}; it takes a positive number")
+    if not 0 < float(seconds) < math.inf:
+        raise ValueError(f"seconds={seconds!r}; it takes a positive, finite number")
+    if folder is not None and not isinstance(folder, str | Path):
+        raise TypeError(f"folder must be a path or None, not {type(folder).__name__}")
+    _, _, *known = inspect.signature(_prepare_of(pruned)).parameters
+    op = f"pruned_{pruned.kind}"
+    for name in options:
+        if name not in known:
+            raise TypeError(f"js.pruned.tune and js.{op} take no argument {name!r}")
+    demanded = settings().demanded(op)
+    if demanded is not None:
+        raise ValueError(f"js.pruned.tune under js.config(variant={demanded!r}) has no choice")
+    runs = platform.plan(op, options.get("implementation"), platform.NAMES).get(home_platform())
+    if runs == "reference":
+        raise ValueError(f"js.pruned.tune: the reference of {op} runs here, which has no executors")
+
+
+def _prepare_of(pruned: PrunedWeight) -> Callable[..., Any]:
+    return prepare_matmul if pruned.kind == "matmul" else prepare_conv
+
+
 _PAST: Any = object()  # the last tunables of an executor
 _WHAT: dict[str, Any] = {"executor": "", "candidate": None, "microseconds": 0.0}
 
@@ -104,8 +140,7 @@ def _call_of(tuned: Tuned) -> Tuned:
 
 def _problem(weight: PrunedWeight, x: Any, options: Any) -> Problem:
     """What the executors are asked for a call."""
-    prepare = prepare_matmul if weight.kind == "matmul" else prepare_conv
-    params, operand = prepare(x, weight, **options)
+    params, operand = _prepare_of(weight)(x, weight, **options)
     params, operand, _ = pointwise(params, operand)
     return params.problem(home_platform(), operand)
 

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxsparse.ops.checks import FLOATS
+from jaxsparse.ops.checks import FLOATS, check_array
 from jaxsparse.ops.geometry import Geometry
+from jaxsparse.pruned.checks import check_dense
 from jaxsparse.pruned.pattern import Pattern
 
 
@@ -62,8 +63,9 @@ class PrunedWeight:
     its zeros, `astype` another dtype, `save` and `load` a file.
 
     Attributes:
-        values: [kept], float32, bfloat16 or float16; row by row of the pattern (a row is an
-            output).
+        values: [kept], float32, bfloat16 or float16, a jax array or a numpy array that is not
+            written to; row by row of the pattern (a row is an output). Leading axes, as
+            `jax.tree.map(jnp.stack)` and `jax.vmap` make them, are several weights of one plan.
         plan: static and hashable.
     """
 
@@ -114,7 +116,17 @@ class PrunedWeight:
         return dataclasses.replace(self, values=_unchanging(values))
 
     def astype(self, dtype: Any) -> "PrunedWeight":
-        """The same plan with values of another dtype; a constant stays one inside of a trace."""
+        """The same plan with values of another dtype; a constant stays one inside of a trace.
+
+        Raises:
+            TypeError: for a dtype that is not float32, bfloat16 or float16.
+        """
+        try:
+            known = np.dtype(dtype) in FLOATS
+        except TypeError:
+            known = False
+        if not known:
+            raise TypeError(f"dtype={dtype!r}; it takes float32, bfloat16 or float16")
         if self.values.dtype == dtype:
             return self
         values = self.values
@@ -126,7 +138,12 @@ class PrunedWeight:
         """The same plan with the values that a dense weight of the same shape has at the kept
         entries. Differentiable: the gradient of `weight` is zero elsewhere.
 
+        Args:
+            weight: a numpy or jax array of this one's shape, float32, bfloat16 or float16 (float64
+                becomes float32). Unless it is traced, the values are a numpy array.
+
         Raises:
+            TypeError: for no such array, or another dtype.
             ValueError: when the shape differs.
         """
         return PrunedWeight.of_kernel(self.plan, weight)
@@ -135,21 +152,35 @@ class PrunedWeight:
     def of_kernel(plan: Plan, weight: Any) -> "PrunedWeight":
         """A plan with the values of a dense weight, as `from_dense`."""
         shape = plan.shape
+        check_dense("weight", weight)
+        check_array("weight", weight)
         if tuple(weight.shape) != shape:
             raise ValueError(f"weight has shape {tuple(weight.shape)}; the plan is of {shape}")
+        dtype = np.dtype(np.float32) if weight.dtype == np.float64 else weight.dtype
+        if dtype not in FLOATS:
+            raise TypeError(f"weight has dtype {dtype}; it takes float32, bfloat16 or float16")
         where = dense_index(plan.pattern, shape)
         if is_traced(weight):
-            return PrunedWeight(jnp.take(jnp.ravel(weight), where), plan)
-        return PrunedWeight(_unchanging(np.asarray(weight).reshape(-1)[where]), plan)
+            return PrunedWeight(jnp.take(jnp.ravel(weight), where).astype(dtype), plan)
+        kept = np.asarray(weight).reshape(-1)[where]
+        return PrunedWeight(_unchanging(kept.astype(dtype, copy=False)), plan)
 
     def to_dense(self) -> jax.Array:
-        """The weight with zeros where it is pruned: [k, n], or [kh, kw, C/groups, O]."""
+        """The weight with zeros where it is pruned: [k, n], or [kh, kw, C/groups, O]; behind the
+        leading axes of its values, if they have some.
+        """
         where = dense_index(self.pattern, self.shape)
-        flat = jnp.zeros(int(np.prod(self.shape)), self.values.dtype)
-        return flat.at[where].set(self.values, unique_indices=True).reshape(self.shape)
+        lead = self.values.shape[:-1]
+        flat = jnp.zeros((*lead, int(np.prod(self.shape))), self.values.dtype)
+        flat = flat.at[..., where].set(self.values, unique_indices=True)
+        return flat.reshape(*lead, *self.shape)
 
     def save(self, path: str | Path) -> None:
-        """Write the plan and the values to one file, without pickle."""
+        """Write the plan and the values to one file, without pickle.
+
+        Raises:
+            ValueError: for values that `load` would refuse: NaN, Inf, another dtype, leading axes.
+        """
         from jaxsparse.pruned import files
 
         files.save(self, path)
@@ -159,15 +190,20 @@ class PrunedWeight:
         """Read what `save` wrote. Nothing in the file is ever executed.
 
         Raises:
-            ValueError: when the file is truncated, altered, or no such plan, saying what is wrong.
+            OSError: when there is no such file to read.
+            ValueError: when the file is truncated, altered, of another version, or no such plan,
+                saying what is wrong.
         """
         from jaxsparse.pruned import files
 
         return files.load(path)
 
     def __repr__(self) -> str:
+        lead = getattr(self.values, "shape", ())[:-1]
+        many = f"{list(lead)} of " if lead else ""
         return (
-            f"PrunedWeight({self.kind}, {list(self.shape)}, {getattr(self.values, 'dtype', '?')}, "
+            f"PrunedWeight({self.kind}, {many}{list(self.shape)}, "
+            f"{getattr(self.values, 'dtype', '?')}, "
             f"{self.pattern.entries} kept, {100 * self.sparsity:.1f} % pruned)"
         )
 

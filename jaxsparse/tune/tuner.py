@@ -39,7 +39,8 @@ def tune(
     progress: bool = True,
 ) -> TuningTable:
     """Measure every variant of every op with a `TileIndex` (`masked_conv`) that `fn(*args)` calls,
-    and tabulate which to run at which density. Other ops keep the tables that are shipped.
+    and tabulate which to run at which density. Other ops keep the tables that are shipped; for
+    frozen weights see `js.pruned.tune`.
 
     Use the result with `js.config(tuning=table)`; `table.to_json()` keeps it, and
     `jaxsparse.select.table.TuningTable.from_json` reads it. It holds ladders and no rates:
@@ -86,7 +87,8 @@ def tune(
     sites = sites_of(fn, *args)
     if not sites:
         raise ValueError(
-            "fn calls no jaxsparse op that has variants on this platform: nothing to tune"
+            "fn calls no jaxsparse op that has variants on this platform: nothing to tune "
+            "(js.pruned.tune measures a frozen weight's)"
         )
     folder = default_folder() if cache is True else None if cache is False else Path(cache)
     measured = measure(

@@ -177,6 +177,21 @@ def test_vmap_and_jit(implementation, rng):
         assert_close(got[i], dense({"x": x[i], "kernel": diffs[0]["kernel"]}), "float32")
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("options", [{}, {"strides": 2}, {"dilation": 2, "layout": "NCHW"}])
+def test_nan_and_inf_reach_only_the_windows_that_hold_them(implementation, rng, options, bad):
+    diff = problem(rng)
+    held = problem(rng, sparsity=0.0)
+    held["x"], held["kernel"] = np.zeros_like(held["x"]), np.ones_like(held["kernel"])
+    held["x"][1, 4, 5, 3] = 1
+    holds = np.asarray(run(held, "reference", **options)).any(-1)
+    want = np.asarray(run(diff, implementation, **options))
+    diff["x"][1, 4, 5, 3] = bad
+    got = np.asarray(run(diff, implementation, **options))
+    assert not np.isfinite(got[holds]).all()
+    assert_close(got[~holds], want[~holds], "float32")
+
+
 def test_export(implementation, rng):
     diff = problem(rng)
     pruned = js.inspect(diff["kernel"], kind="conv")

@@ -241,14 +241,24 @@ def test_shard_map(implementation, rng):
         assert_close(got[name], want[name], "float32", scale=2.0)
 
 
-def test_nan_reaches_only_its_row(implementation, rng):
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_nan_and_inf_reach_only_their_row(implementation, rng, bad):
     diff = problem(rng)
     diff["w"][:, 7] = 0
-    diff["x"][4, 3] = np.nan
+    diff["x"][4, 3] = bad
     got = np.asarray(run(diff, implementation))
-    assert np.isnan(got[4][diff["w"][3] != 0]).all()
+    assert not np.isfinite(got[4][diff["w"][3] != 0]).any()
     rest = {**diff, "x": np.delete(diff["x"], 4, 0)}
     assert_close(np.delete(got, 4, 0), oracle(rest), "float32")
+
+
+def test_a_float64_bias_is_taken_as_x_is(rng):
+    diff = {k: v.astype(np.float64) for k, v in problem(rng).items()}
+    pruned = js.inspect(diff["w"])
+    got = js.pruned_matmul(diff["x"], pruned, bias=diff["bias"], precision="highest")
+    assert_close(got, oracle(diff), "float32")
+    with pytest.raises(TypeError, match="bias has dtype int"):
+        js.pruned_matmul(diff["x"], pruned, bias=np.ones(70, int))
 
 
 def test_bitwise_repeat(implementation, rng):

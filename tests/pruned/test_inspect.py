@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from jax.experimental import sparse
 
 import jaxsparse as js
 from jaxsparse.pruned.buckets import UNIT, imbalance, share_out
@@ -60,6 +61,9 @@ def test_a_pytree_with_one_leaf(rng):
     assert doubled.plan == pruned.plan
     np.testing.assert_array_equal(doubled.to_dense(), 2 * pruned.to_dense())
     assert "80.0 % pruned" in repr(pruned)
+    several = jax.tree.map(lambda v: jnp.stack([v, 3 * v]), pruned)
+    assert "[2] of [50, 70]" in repr(several)
+    np.testing.assert_array_equal(several.to_dense()[1], 3 * pruned.to_dense())
     with pytest.raises(ValueError, match="keeps"):
         pruned.with_values(jnp.zeros(3))
     with pytest.raises(ValueError, match="plan is of"):
@@ -71,6 +75,54 @@ def test_gradient_of_a_dense_kernel_is_zero_where_it_is_pruned(rng):
     pruned = js.inspect(w)
     got = jax.grad(lambda w: jnp.sum(pruned.from_dense(w).values ** 2))(jnp.asarray(w))
     np.testing.assert_allclose(got, 2 * w, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [int, np.float64, "bf", None])
+def test_a_dtype_that_values_cannot_have(rng, dtype):
+    with pytest.raises(TypeError, match=r"dtype=.*; it takes float32, bfloat16 or float16"):
+        js.inspect(pruned_weight(rng)).astype(dtype)
+
+
+def test_from_dense_takes_what_inspection_takes(rng):
+    w = pruned_weight(rng)
+    pruned = js.inspect(w)
+    assert pruned.from_dense(w.astype(np.float64)).dtype == np.float32
+    np.testing.assert_array_equal(pruned.from_dense(2.0 * w.astype(np.float64)).to_dense(), 2 * w)
+    with jax.enable_x64(True):
+        wide = jax.jit(lambda w: pruned.from_dense(w).values)(jnp.asarray(w, jnp.float64))
+    assert wide.dtype == np.float32
+    for bad, words in (
+        (w.tolist(), "weight must be an array, not list"),
+        (sp.csr_matrix(w), "weight is a sparse csr_matrix"),
+        (np.ma.masked_array(w, w == 0), "weight is a masked array"),
+        (w.astype(int), "weight has dtype int"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            pruned.from_dense(bad)
+
+
+SPARSE = {
+    "BCOO": sparse.BCOO.fromdense,
+    "BCSR": sparse.BCSR.fromdense,
+    "1-D": lambda w: sparse.BCOO.fromdense(w[0]),
+    "scipy": sp.csr_matrix,
+    "masked": lambda w: np.ma.masked_array(w, w == 0),
+    "shape": lambda w: jax.ShapeDtypeStruct(w.shape, w.dtype),
+}
+
+
+@pytest.mark.parametrize("what", SPARSE)
+def test_what_numpy_would_misread_is_refused(rng, what):
+    w = pruned_weight(rng)
+    given = SPARSE[what](w)
+    words = "(is a sparse|is a masked array|is a ShapeDtypeStruct).*; it takes a"
+    with pytest.raises(TypeError, match=f"w {words}"):
+        js.prune.magnitude(given, 0.5)
+    with pytest.raises(TypeError, match=f"mask {words}"):
+        js.inspect(w, mask=given)
+    if what != "scipy":
+        with pytest.raises(TypeError, match=f"w {words}"):
+            js.inspect(given)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -95,6 +147,10 @@ def test_bad_weights(rng):
         (TypeError, "dtype", lambda: js.inspect(w.astype(np.int32))),
         (ValueError, "kind", lambda: js.inspect(w, kind="dense")),
         (ValueError, "mask", lambda: js.inspect(w, mask=np.ones((3, 3), bool))),
+        (TypeError, "mask is traced", lambda: jax.jit(lambda m: js.inspect(w, mask=m))(w != 0)),
+        (TypeError, "2 axes", lambda: js.inspect(sp.coo_array(w[0]))),
+        (ValueError, "groups=2", lambda: js.inspect(w, groups=2)),
+        (ValueError, "groups=2", lambda: js.inspect(sp.csr_matrix(w), groups=2)),
         (
             ValueError,
             "groups",
@@ -168,6 +224,13 @@ def test_statistics():
     assert found.vector_fill == 9 / 16
     assert found.used_columns == 2 / 16
     assert "9 kept" in str(found)
+    assert found.imbalance is None  # 24 outputs are too few for 8 parts
+    assert "parts" not in str(found)
+    even = js.pruned.statistics(js.inspect(np.ones((4, 128), np.float32)))
+    assert even.imbalance == 1
+    assert "8 parts within 0.0 % of the mean" in str(even)
+    with pytest.raises(TypeError, match="pruned must be a PrunedWeight, not ndarray"):
+        js.pruned.statistics(w)
     assert js.pruned.statistics(js.inspect(np.zeros((3, 0), np.float32))).kept == 0
 
 

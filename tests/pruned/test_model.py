@@ -90,6 +90,41 @@ def test_nnx_layers(rng):
     np.testing.assert_allclose(layer(x), jax.nn.relu(linear(x)), atol=2e-5)
 
 
+@pytest.mark.parametrize("wanted", [None, jnp.float32])
+def test_nnx_layers_honour_preferred_element_type(rng, wanted):
+    options = {"dtype": jnp.bfloat16, "preferred_element_type": wanted, "rngs": nnx.Rngs(0)}
+    x = jnp.asarray(rng.standard_normal((2, 9, 11, 16), np.float32))
+    for plain, ours, size, kind in (
+        (nnx.Linear, js.nn.nnx.PrunedDense, (16, 24), "matmul"),
+        (nnx.Conv, js.nn.nnx.PrunedConv, (16, 24, (3, 3)), "conv"),
+    ):
+        dense = plain(*size, use_bias=False, **options)
+        plan = js.inspect(dense.kernel[...], kind=kind)
+        layer = ours(*size, pruned=plan, use_bias=False, **options)
+        nnx.update(layer, nnx.state(dense))
+        got, want = layer(x, out_sharding=None), dense(x)
+        assert got.dtype == want.dtype == (wanted or jnp.bfloat16)
+        np.testing.assert_allclose(got.astype("f4"), want.astype("f4"), atol=5e-2)
+        with pytest.raises(ValueError, match="out_sharding: a frozen weight has none"):
+            layer(x, out_sharding=jax.P("data"))
+
+
+@pytest.mark.parametrize("padding", ["CIRCULAR", "REFLECT"])
+@pytest.mark.parametrize("window", [(3, 3), (4, 1)])
+def test_paddings_of_flax(rng, padding, window):
+    x = jnp.asarray(rng.standard_normal((2, 3, 9, 11, 4), np.float32))
+    options = {"padding": padding, "strides": 2, "kernel_dilation": (1, 2), "precision": "highest"}
+    plain = linen.Conv(8, window, **options)
+    params = plain.init(jax.random.key(0), x)
+    model = js.prune_model(params, 0.5, smallest=1)
+    plan, want = model["params/kernel"], plain.apply(model.masked(params), x)
+    layer = js.nn.linen.PrunedConv(8, window, pruned=plan, **options)
+    np.testing.assert_allclose(layer.apply(params, x), want, atol=2e-5)
+    other = js.nn.nnx.PrunedConv(4, 8, window, pruned=plan, **options, rngs=nnx.Rngs(0))
+    other.kernel[...] = params["params"]["kernel"]
+    np.testing.assert_allclose(other(x), want, atol=2e-5)
+
+
 @pytest.mark.parametrize("dtype", [None, jnp.bfloat16])
 def test_linen_layers_load_flax_checkpoints(rng, dtype):
     x = jnp.asarray(rng.standard_normal((2, 9, 11, 16), np.float32))
@@ -125,6 +160,20 @@ def test_layers_refuse(rng):
         (ValueError, "kind", lambda: layers.PrunedConv(24, (3, 3), pruned=plan)),
         (ValueError, "kernel_size", lambda: layers.PrunedConv(24, (5, 3), pruned=conv)),
         (ValueError, "mask", lambda: layers.PrunedConv(24, (3, 3), pruned=conv, mask=jnp.ones(3))),
+        (
+            ValueError,
+            "padding='CAUSAL'",
+            lambda: layers.PrunedConv(24, (3, 3), pruned=conv, padding="CAUSAL").init(
+                jax.random.key(0), jnp.ones((1, 9, 9, 8))
+            ),
+        ),
+        (
+            TypeError,
+            "lhs has dtype int32",
+            lambda: js.nn.pruned_dot_general(plan)(
+                jnp.ones((2, 8), int), jnp.ones((8, 24)), (((1,), (0,)), ((), ()))
+            ),
+        ),
         (
             ValueError,
             "feature_group_count",
@@ -184,6 +233,87 @@ def test_plans_that_were_exchanged_are_refused(rng, tmp_path):
     (tmp_path / "plans.json").write_bytes(index)  # as where the save had not come so far
     with pytest.raises(ValueError, match=r"0\.plan is not the plan"):
         js.pruned.PrunedModel.load(tmp_path)
+
+
+def test_an_index_that_was_edited_is_refused(trained, tmp_path):
+    """The names of two plans exchanged, say: nothing else of the folder would tell."""
+    _, params, _ = trained
+    js.prune_model(params, 0.8, smallest=1).save(tmp_path)
+    index = tmp_path / "plans.json"
+    data = index.read_bytes()
+    conv, head = b"params/conv/kernel", b"params/head/kernel"
+    exchanged = data.replace(conv, b"-").replace(head, conv).replace(b"-", head)
+    for edited in (exchanged, data.replace(b"80.0 %", b"90.0 %"), data.replace(b": 256", b": 9")):
+        assert edited != data
+        index.write_bytes(edited)
+        with pytest.raises(ValueError, match=r"plans\.json is altered"):
+            js.pruned.PrunedModel.load(tmp_path)
+    for at in range(len(data)):
+        index.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(ValueError, match=r"plans\.json is (altered|no index of plans)"):
+            js.pruned.PrunedModel.load(tmp_path)
+
+
+def test_what_would_not_load_is_not_saved(trained, tmp_path):
+    _, params, _ = trained
+    model = js.prune_model(params, 0.8, smallest=1)
+    model.save(tmp_path)
+    before = {f: f.read_bytes() for f in tmp_path.iterdir()}
+    path = "params/head/kernel"
+    bad = {**model.plans, path: model[path].with_values(model[path].values * jnp.nan)}
+    with pytest.raises(ValueError, match=f"{path}: the values hold NaN or Inf"):
+        js.pruned.PrunedModel(bad, model.report, model.positions).save(tmp_path)
+    assert {f: f.read_bytes() for f in tmp_path.iterdir()} == before
+
+
+def test_two_leaves_of_one_path_are_refused(rng):
+    w = rng.standard_normal((64, 64)).astype(np.float32)
+    params = {"a/b": {"kernel": w}, "a": {"b": {"kernel": -w}}}
+    with pytest.raises(ValueError, match="two leaves of the path 'a/b/kernel'"):
+        js.prune_model(params, 0.5)
+    model = js.prune_model({"a/b": {"kernel": w}}, 0.5)
+    for call in (model.masked, model.values):
+        with pytest.raises(ValueError, match="two leaves of the path 'a/b/kernel'"):
+            call(params)
+
+
+def test_errors_name_the_leaf(rng):
+    w = rng.standard_normal((64, 64)).astype(np.float32)
+    model = js.prune_model({"a": {"kernel": w}}, 0.5)
+    for call in (model.masked, model.values):
+        with pytest.raises(ValueError, match="a/kernel: weight has shape"):
+            call({"a": {"kernel": w[:, :9]}})
+        with pytest.raises(TypeError, match="a/kernel: weight has dtype int"):
+            call({"a": {"kernel": w.astype(int)}})
+
+    def prune(w, **options):
+        return js.prune_model({"a": {"kernel": w}}, 0.5, smallest=0, **options)
+
+    with pytest.raises(TypeError, match="a/kernel: the kernel is traced"):
+        jax.jit(prune)(w)
+    with pytest.raises(TypeError, match="a/kernel: the kernel is a ShapeDtypeStruct"):
+        prune(jax.ShapeDtypeStruct(w.shape, w.dtype))
+    with pytest.raises(TypeError, match="a/kernel: groups='2'"):
+        prune(np.ones((3, 3, 4, 4), np.float32), groups={"a/kernel": "2"})
+
+
+def test_a_float64_kernel_is_planned_as_float32(rng):
+    w = rng.standard_normal((64, 64))
+    params = {"a": {"kernel": w}}
+    model = js.prune_model(params, 0.5)
+    assert model["a/kernel"].dtype == np.float32
+    kept = js.prune.magnitude(w, 0.5)
+    np.testing.assert_array_equal(model.masked(params)["a"]["kernel"], np.float32(w) * kept)
+
+
+def test_the_report_says_what_it_assumes(rng):
+    kernel = rng.standard_normal((3, 3, 16, 32)).astype(np.float32)
+    params = {"a": {"kernel": kernel}, "b": {"kernel": kernel}}
+    text = str(js.prune_model(params, 0.5, positions=99, groups={"b/kernel": 2}))
+    first, a, b = text.splitlines()
+    assert first == "estimates for 99 rows, or pixels of a result"
+    assert "50.0 % pruned, 1 group, " in a
+    assert "50.0 % pruned, 2 groups, " in b
 
 
 @pytest.mark.parametrize(

@@ -140,3 +140,58 @@ def test_wrong_arguments(call, change, match):
     plan, x = call
     with pytest.raises(TypeError, match=match):
         js.pruned.tune(**({"pruned": plan, "x": x, "progress": False} | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        ({"second": 1}, TypeError, "js.pruned.tune and js.pruned_matmul take no argument 'second'"),
+        ({"strides": 2}, TypeError, "js.pruned_matmul take no argument 'strides'"),
+        ({"seconds": "1"}, TypeError, "seconds='1'"),
+        ({"seconds": True}, TypeError, "seconds=True"),
+        ({"seconds": float("nan")}, ValueError, "seconds=nan"),
+        ({"seconds": float("inf")}, ValueError, "seconds=inf"),
+        ({"seconds": -1}, ValueError, "seconds=-1"),
+        ({"x": np.ones((8, 64), int)}, TypeError, "x has dtype int64"),
+        ({"implementation": "reference"}, ValueError, "the reference of pruned_matmul runs here"),
+    ],
+)
+def test_refused_before_the_cache_is_read(call, tmp_path, monkeypatch, change, error, match):
+    plan, x = call
+    monkeypatch.setattr(tuner, "_kept", lambda *args: pytest.fail("the cache is read"))
+    options = {"pruned": plan, "x": x, "folder": tmp_path, "progress": False}
+    with pytest.raises(error, match=match):
+        js.pruned.tune(**(options | change))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_demanded_variant_leaves_nothing_to_tune(call, tmp_path):
+    plan, x = call
+    keep = {"seconds": 0.01, "folder": tmp_path, "progress": False}
+    demanded = js.config(variant="dense")
+    with demanded, pytest.raises(ValueError, match=r"js.config\(variant='dense'\) has no choice"):
+        js.pruned.tune(plan, x, **keep)
+    assert not list(tmp_path.iterdir())
+    other = next(v for v in js.variants("masked_conv") if v.op == "masked_conv")
+    with js.config(variant=other):
+        assert len(js.pruned.tune(plan, x, **keep).plan.tuned) == 1
+
+
+@pytest.mark.parametrize("traced", ["plan", "x", "nothing"])
+def test_tuning_is_done_outside_of_jit(call, tmp_path, traced):
+    plan, x = call
+    keep = {"seconds": 0.01, "folder": tmp_path, "progress": False}
+    tune = {
+        "plan": lambda x: js.pruned.tune(plan.with_values(plan.values * x[0, 0]), call[1], **keep),
+        "x": lambda x: js.pruned.tune(plan, x, **keep),
+        "nothing": lambda x: js.pruned.tune(plan, call[1], **keep),
+    }[traced]
+    with pytest.raises(TypeError, match=r"js.pruned.tune is traced.*outside of jit"):
+        jax.jit(tune)(x)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_other_tuner_points_here(call):
+    plan, x = call
+    with pytest.raises(ValueError, match=r"nothing to tune.*js\.pruned\.tune"):
+        js.tune(lambda x: js.pruned_matmul(x, plan), x, progress=False)
