@@ -101,7 +101,7 @@ def draw(
 
 def main(argv: Sequence[str] | None = None) -> Result:
     """The command line."""
-    command = parser((__doc__ or "").splitlines()[0])
+    command = parser(__doc__ or "")
     command.add_argument("--case", action="append", help="a case or a tag")
     command.add_argument("--dtype", choices=list(DTYPES), default="float32")
     chosen = command.parse_args(argv)

@@ -125,7 +125,7 @@ def draw(batches: list[Batch], times: list[dict[str, float]], out: Path) -> Path
 
 def main(argv: Sequence[str] | None = None) -> Result:
     """The command line."""
-    command = parser((__doc__ or "").splitlines()[0])
+    command = parser(__doc__ or "")
     command.add_argument("--text", choices=list(LONGEST), default="sentences")
     command.add_argument("--dtype", choices=list(TOLERANCE), default="float32")
     chosen = command.parse_args(argv)

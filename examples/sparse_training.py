@@ -207,7 +207,7 @@ def draw(curve: list[float], times: Times, out: Path) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> Result | Times:
     """The command line."""
-    command = parser((__doc__ or "").splitlines()[0])
+    command = parser(__doc__ or "")
     command.add_argument("--every", type=int, default=1, help="steps that share a mask")
     command.add_argument("--steps-only", action="store_true", help="time steps, train nothing")
     command.add_argument(

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 _MAX = 2**31 - 1
 
@@ -19,6 +20,32 @@ def static_int(value: Any) -> int:
     if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{value!r} is a bool, not an int")
     return operator.index(value)
+
+
+def check_static(name: str, value: Any) -> None:
+    """`value` is known when this is traced.
+
+    Raises:
+        TypeError: for a traced value, naming the argument.
+    """
+    if isinstance(value, Tracer):
+        raise TypeError(f"{name} is traced; it must be static (see static_argnames of jax.jit)")
+
+
+def check_count(name: str, value: Any) -> int:
+    """`value` as an int of 0 or more that int32 holds.
+
+    Raises:
+        TypeError, ValueError: for anything else, naming the argument.
+    """
+    check_static(name, value)
+    try:
+        number = static_int(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}") from None
+    if not 0 <= number <= _MAX:
+        raise ValueError(f"{name}={number}; it takes 0 to 2^31 - 1")
+    return number
 
 
 def as_int32(name: str, value: Any) -> jax.Array:

@@ -2,10 +2,9 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from jaxsparse.bits.integers import as_int32
+from jaxsparse.bits.integers import as_int32, check_count
 
 
 def lengths_mask(lengths: Int[Array, "*batch"], n: int) -> Bool[Array, "*batch n"]:
@@ -25,9 +24,6 @@ def lengths_mask(lengths: Int[Array, "*batch"], n: int) -> Bool[Array, "*batch n
     if not hasattr(lengths, "shape") or not hasattr(lengths, "dtype"):
         raise TypeError(f"lengths must be an array, not {type(lengths).__name__}")
     lengths = as_int32("lengths", lengths)
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
-        raise TypeError(f"n must be an int, not {type(n).__name__}")
-    if n < 0 or n >= 2**31:
-        raise ValueError(f"n={n}; it takes 0 to 2^31 - 1")
-    places = jax.lax.broadcasted_iota(jnp.int32, (*lengths.shape, int(n)), lengths.ndim)
+    n = check_count("n", n)
+    places = jax.lax.broadcasted_iota(jnp.int32, (*lengths.shape, n), lengths.ndim)
     return places < lengths[..., None]

@@ -23,6 +23,16 @@ def check_array(name: str, value: Any, axes: str) -> None:
         raise ValueError(f"{name} has shape {tuple(value.shape)}; it needs ({wanted})")
 
 
+def check_width(name: str, value: Any) -> None:
+    """The last axis of the array `value` is not empty: no initialiser takes that.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    if value.shape[-1] == 0:
+        raise ValueError(f"{name} has shape {tuple(value.shape)}; its last axis must not be empty")
+
+
 def check_mask(name: str, value: Any, shape: tuple[int, ...], takes: str = "bool") -> None:
     """`value` is a boolean array of `shape`; `takes` says what the layer takes here.
 
@@ -45,6 +55,7 @@ def check_tokens(inputs: Any, token_mask: Any, base: Any) -> None:
         TypeError, ValueError: naming the argument.
     """
     check_array("inputs", inputs, "d" if token_mask is None else "tokens d")
+    check_width("inputs", inputs)
     if token_mask is not None and not isinstance(token_mask, TileIndex):
         shape = tuple(inputs.shape[:-1])
         check_mask("token_mask", token_mask, shape, "bool, or a TileIndex of tokens")
@@ -77,3 +88,13 @@ def check_dtypes(**given: Any) -> None:
             jnp.dtype(value)
         except TypeError as error:
             raise TypeError(f"{name}={value!r} is no dtype") from error
+
+
+def check_rngs(rngs: Any) -> None:
+    """`rngs` draws parameters, as nnx's layers ask it to.
+
+    Raises:
+        TypeError: naming the argument.
+    """
+    if not hasattr(rngs, "params"):
+        raise TypeError(f"rngs must be an nnx.Rngs with a stream for params, not {rngs!r}")

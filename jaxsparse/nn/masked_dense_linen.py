@@ -5,10 +5,11 @@ from flax import linen
 from jaxtyping import Array, Bool, Float
 
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.platform import wishes
 from jaxsparse.index import TileIndex
 from jaxsparse.nn.checks import check_tokens
 from jaxsparse.ops import masked_dense
-from jaxsparse.ops.checks import check_activation
+from jaxsparse.ops.checks import check_activation, check_positive
 from jaxsparse.reference.activations import ACTIVATIONS
 
 
@@ -23,7 +24,8 @@ class MaskedDense(linen.Dense):
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Raises:
-        ValueError: when the layer is made with an unknown activation or with its own dot_general.
+        TypeError, ValueError: when the layer is made with an unknown activation or implementation,
+            with its own dot_general, or with features that are no positive int.
     """
 
     activation: str | None = None
@@ -31,6 +33,8 @@ class MaskedDense(linen.Dense):
 
     def __post_init__(self) -> None:
         check_activation(self.activation)
+        check_positive("features", self.features)
+        wishes(self.implementation)
         if self.dot_general is not None or self.dot_general_cls is not None:
             raise ValueError("dot_general: MaskedDense brings its own product")
         super().__post_init__()

@@ -6,11 +6,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
+from jaxsparse.bits.pack import implementation_key
 from jaxsparse.ffi import Implementation
 from jaxsparse.index import TileIndex
-from jaxsparse.nn.checks import check_tokens
+from jaxsparse.nn.checks import check_rngs, check_tokens
 from jaxsparse.ops import masked_dense
-from jaxsparse.ops.checks import check_activation
+from jaxsparse.ops.checks import check_activation, check_positive
 from jaxsparse.reference.activations import ACTIVATIONS
 
 
@@ -30,7 +31,8 @@ class MaskedDense(nnx.Linear):
             flax.
 
     Raises:
-        ValueError: for an unknown activation, or a dot_general.
+        TypeError, ValueError: for an unknown activation or implementation, a dot_general, or a
+            width that is no positive int.
     """
 
     def __init__(
@@ -44,11 +46,14 @@ class MaskedDense(nnx.Linear):
         **options: Any,
     ) -> None:
         check_activation(activation)
+        in_features = check_positive("in_features", in_features)
+        out_features = check_positive("out_features", out_features)
+        check_rngs(rngs)
         if "dot_general" in options:
             raise ValueError("dot_general: MaskedDense brings its own product")
         super().__init__(in_features, out_features, rngs=rngs, **options)
         self.activation = activation
-        self.implementation = implementation
+        self.implementation = implementation_key(implementation)
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,

@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxsparse.bits.integers import static_int
-from jaxsparse.ffi import Implementation
-from jaxsparse.nn.checks import check_array, check_dtypes, check_mask
+from jaxsparse.bits.pack import implementation_key
+from jaxsparse.ffi import Implementation, check_sharding
+from jaxsparse.nn.checks import check_array, check_dtypes, check_mask, check_width
 from jaxsparse.ops import grouped_matmul, route
+from jaxsparse.ops.checks import FLOATS, canonical_precision, check_positive
 from jaxsparse.ops.grouped_gated import grouped_gated
 from jaxsparse.ops.top_experts import top_experts
 
@@ -45,9 +46,11 @@ def check_options(
         TypeError, ValueError: naming the argument, what came, and what is needed.
     """
     activation, routing = options.activation, options.routing
-    num_experts = _positive("num_experts", num_experts)
-    hidden = _positive("hidden", hidden)
-    top_k = _positive("top_k", options.top_k)
+    num_experts = check_positive("num_experts", num_experts)
+    hidden = check_positive("hidden", hidden)
+    top_k = check_positive("top_k", options.top_k)
+    implementation = implementation_key(options.implementation)
+    canonical_precision(options.precision)
     if top_k > num_experts:
         raise ValueError(f"top_k={top_k} is more than num_experts={num_experts}")
     if activation not in tuple(ACTIVATIONS):
@@ -61,17 +64,11 @@ def check_options(
     if options.normalize and routing == "expert_choice":
         raise ValueError("normalize=True: routing='expert_choice' has no weights to normalize")
     check_dtypes(dtype=dtype, param_dtype=param_dtype)
-    return num_experts, hidden, dataclasses.replace(options, top_k=top_k)
-
-
-def _positive(name: str, value: Any) -> int:
-    try:
-        number = static_int(value)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise ValueError(f"{name}={value!r}; it takes a positive int")
-    return number
+    for name, value in (("dtype", dtype), ("param_dtype", param_dtype)):
+        if value is not None and not jnp.issubdtype(jnp.dtype(value), jnp.floating):
+            raise TypeError(f"{name}={jnp.dtype(value)}; it takes a float dtype")
+    options = dataclasses.replace(options, top_k=top_k, implementation=implementation)
+    return num_experts, hidden, options
 
 
 def check_inputs(inputs: Any, token_mask: Any) -> None:
@@ -81,6 +78,9 @@ def check_inputs(inputs: Any, token_mask: Any) -> None:
         TypeError, ValueError: naming the argument.
     """
     check_array("inputs", inputs, "d")
+    check_width("inputs", inputs)
+    if not jnp.issubdtype(inputs.dtype, jnp.floating):
+        raise TypeError(f"inputs has dtype {inputs.dtype}; it takes float32, bfloat16 or float16")
     if token_mask is not None:
         check_mask("token_mask", token_mask, tuple(inputs.shape[:-1]))
 
@@ -113,6 +113,13 @@ def run(
     Raises:
         TypeError, ValueError: what `js.grouped_matmul` raises.
     """
+    if x.dtype not in FLOATS:
+        raise TypeError(
+            f"inputs, dtype and param_dtype promote to {x.dtype}; "
+            "the layer computes in float32, bfloat16 or float16"
+        )
+    for leaf in jax.tree.leaves((x, token_mask, params)):
+        check_sharding(leaf)
     batch, tokens = x.shape[:-1], x.reshape(-1, x.shape[-1])
     mask = None if token_mask is None else jnp.asarray(token_mask).reshape(-1)
     logits = route_logits(tokens, params["router"], mask)

@@ -35,8 +35,8 @@ class MoE(linen.Module):
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Raises:
-        ValueError: when it is called with a number or a name that does not exist, naming the
-            argument.
+        TypeError, ValueError: when it is called with a number, name or dtype that is not taken,
+            naming the argument.
     """
 
     num_experts: int

@@ -9,6 +9,8 @@ from jaxtyping import Array, Bool, Float
 
 from jaxsparse.ffi import Implementation
 from jaxsparse.nn import moe
+from jaxsparse.nn.checks import check_rngs
+from jaxsparse.ops.checks import check_positive
 
 
 class MoE(nnx.Module):
@@ -39,7 +41,7 @@ class MoE(nnx.Module):
         rngs: `nnx.Rngs` that the parameters are drawn from.
 
     Raises:
-        ValueError: for a number or a name that does not exist, naming the argument.
+        TypeError, ValueError: for a number, name or dtype that is not taken, naming the argument.
     """
 
     def __init__(
@@ -60,19 +62,12 @@ class MoE(nnx.Module):
         implementation: Implementation = None,
         rngs: nnx.Rngs,
     ) -> None:
-        options = moe.Options(
-            top_k,
-            activation,
-            routing,
-            normalize,
-            precision,
-            implementation
-            if implementation is None or isinstance(implementation, str)
-            else tuple(implementation),
-        )
+        options = moe.Options(top_k, activation, routing, normalize, precision, implementation)
         num_experts, hidden, self.options = moe.check_options(
             num_experts, hidden, options, dtype=dtype, param_dtype=param_dtype
         )
+        in_features = check_positive("in_features", in_features)
+        check_rngs(rngs)
         shapes = moe.parameter_shapes(in_features, num_experts, hidden, activation)
         inits: dict[str, Any] = dict.fromkeys(shapes, kernel_init)
         inits["router"] = router_init

@@ -7,10 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxsparse.bits.integers import static_int
+from jaxsparse.bits.integers import check_static, static_int
 
 FLOATS = (np.dtype(np.float32), np.dtype(jnp.bfloat16), np.dtype(np.float16))
 ACTIVATIONS = (None, "relu", "relu6", "silu", "gelu")
+
+_ALGORITHMS = [preset.name.lower() for preset in lax.DotAlgorithmPreset]
+_EXACT = [n for n in _ALGORITHMS if n.startswith(("f32", "f64")) or n[-2:] in ("x3", "x6", "x9")]
+_HIGHEST = {"high", "highest", "float32", "bfloat16_3x", *_EXACT}
+_DEFAULT = {"default", "fastest", "bfloat16", "tensorfloat32", *_ALGORITHMS} - _HIGHEST
 
 
 def check_array(name: str, value: Any, *, least: int = 0) -> None:
@@ -19,6 +24,9 @@ def check_array(name: str, value: Any, *, least: int = 0) -> None:
         raise TypeError(f"{name} must be an array, not {type(value).__name__}")
     if isinstance(value, jax.ShapeDtypeStruct):
         raise TypeError(f"{name} must be an array, not ShapeDtypeStruct (see jax.eval_shape)")
+    if not all(isinstance(n, (int, np.integer)) for n in value.shape):
+        shape = ", ".join(map(str, value.shape))
+        raise ValueError(f"{name} has shape [{shape}]: shapes are static, symbols are not taken")
     if len(value.shape) < least:
         raise ValueError(f"{name} has shape {tuple(value.shape)}; it needs at least {axes(least)}")
 
@@ -82,6 +90,7 @@ def check_bool(name: str, value: Any) -> bool:
 
 def check_positive(name: str, value: Any) -> int:
     """`value` as an int of 1 or more."""
+    check_static(name, value)
     try:
         number = static_int(value)
     except TypeError:
@@ -96,6 +105,8 @@ def result_dtype(preferred: Any, dtype: Any) -> np.dtype:
     takes = " or ".join(dict.fromkeys((np.dtype(dtype).name, "float32")))
     if preferred is None:
         return np.dtype(dtype)
+    if isinstance(preferred, (jax.Array, np.ndarray)):
+        raise TypeError(f"preferred_element_type is an array; it takes {takes}")
     try:
         found = np.dtype(preferred)
     except (TypeError, ValueError):
@@ -121,30 +132,35 @@ def check_activation(activation: str | None) -> None:
 def check_offsets(name: str, shape: tuple[int, ...]) -> None:
     """Every axis fits the 32-bit coordinates of the kernels (offsets are 64-bit)."""
     if any(n >= 2**31 for n in shape) or np.prod(shape[:-1], dtype=object) >= 2**31:
-        raise ValueError(f"{name} has shape {tuple(shape)}: 2^31 pixels or more are not supported")
+        raise ValueError(
+            f"{name} has shape {tuple(shape)}: no axis, nor all but the last together, may have "
+            "2^31 entries or more"
+        )
 
 
 def canonical_precision(precision: Any) -> str:
     """ "default" or "highest", from an argument of jax.lax's kind or
-    `jax.default_matmul_precision`.
+    `jax.default_matmul_precision`. Of the dot algorithms (`lax.DotAlgorithmPreset`, or its name)
+    those of float32, float64 or several passes are "highest", the others "default".
 
     Raises:
-        ValueError: for a precision that jax does not know.
+        ValueError: for a precision that jax does not know, and for a `lax.DotAlgorithm`.
     """
-    if isinstance(precision, tuple):
+    if type(precision) in (tuple, list) and len(precision) == 2:
         found = {canonical_precision(p) for p in precision}
         return "highest" if "highest" in found else "default"
-    if precision is None:
-        precision = jax.config.jax_default_matmul_precision  # pyright: ignore
-    if precision is None:
+    name = precision
+    if name is None:
+        name = jax.config.jax_default_matmul_precision  # pyright: ignore
+    if name is None:
         return "default"
-    if isinstance(precision, lax.Precision):
-        return "default" if precision == lax.Precision.DEFAULT else "highest"
-    name = str(precision).lower()
-    if name in ("default", "fastest", "bfloat16", "tensorfloat32"):
+    if isinstance(name, (lax.Precision, lax.DotAlgorithmPreset)):
+        name = name.name
+    if isinstance(name, str) and name.lower() in _DEFAULT:
         return "default"
-    if name in ("high", "highest", "float32", "bfloat16_3x"):
+    if isinstance(name, str) and name.lower() in _HIGHEST:
         return "highest"
     raise ValueError(
-        f"precision={precision!r}; it takes None, 'default', 'high', 'highest' or a lax.Precision"
+        f"precision={precision!r}; it takes None, 'default', 'high', 'highest', a lax.Precision, "
+        "a lax.DotAlgorithmPreset, or two of them"
     )

@@ -71,13 +71,16 @@ def grouped_gated(
         why = reason if name == "cuda" else reason or f"{name} multiplies twice"
         return None, {} if why is None else {"one pass": why}
 
+    def counted() -> RowCount:
+        return RowCount.of(jnp.asarray(group_sizes), call.sorted_rows, (gather, lhs.shape[0]))
+
     record(
         "grouped_gated",
         f"{lhs.dtype.name}{list(lhs.shape)} * 2 x {list(gate.shape)} -> "
         f"{[call.sorted_rows, call.outputs]}",
         implementations,
         told,
-        RowCount.of(jnp.asarray(group_sizes), call.sorted_rows) if reason is None else None,
+        counted if reason is None else None,
         "rows",
     )
     if reason is not None:

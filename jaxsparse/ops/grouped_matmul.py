@@ -7,10 +7,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxsparse.bits.integers import as_int32
+from jaxsparse.bits.integers import as_int32, check_count
 from jaxsparse.bits.pack import implementation_key
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import plan
@@ -34,9 +33,11 @@ def grouped_matmul(
     lhs: Float[Array, "m k"],
     rhs: Float[Array, "g k n"],
     group_sizes: Int[Array, "g"],
-    *,
     precision: jax.lax.PrecisionLike = None,
     preferred_element_type: Any = None,
+    group_offset: None = None,
+    out_sharding: None = None,
+    *,
     gather: Int[Array, "m'"] | None = None,
     scatter: Int[Array, "m'"] | None = None,
     row_weights: Float[Array, "m'"] | None = None,
@@ -51,8 +52,8 @@ def grouped_matmul(
     `row_weights[i]` it is added to row `scatter[i]` of the result (without `scatter`: it is row
     i). No permuted copy of lhs is written, and the combine needs no atomics: it adds in the sorted
     order, so results repeat bit by bit. Differentiable in lhs, rhs and row_weights, through the
-    same kernels. Of `ragged_dot`'s arguments `group_offset` and `out_sharding` are not taken, nor
-    operands of two dtypes, nor a result narrower than they are.
+    same kernels, in reverse mode only. The arguments stand in `ragged_dot`'s order; operands of two
+    dtypes, of integers or float64, and a result narrower than the operands are not taken.
 
     Defined for bad data: a negative group size counts as zero; groups that reach past the last
     sorted row are cut off there; a sorted row that no group owns, or whose gather or scatter index
@@ -63,10 +64,11 @@ def grouped_matmul(
         lhs: float32, bfloat16 or float16 [m, k].
         rhs: same dtype as lhs, [g, k, n].
         group_sizes: any integer dtype [g].
-        precision: as in jax.lax.
+        precision: as in jax.lax; float32 is multiplied as "highest" or as the platform's default.
         preferred_element_type: the result's dtype: lhs's dtype (default) or float32. Sums are
             float32 in any case; with `scatter` and a 16-bit result a GPU rounds each sorted row's
             product to it before the rows are summed up (float32 asks for exact sums).
+        group_offset, out_sharding: None; `ragged_dot`'s, and not taken.
         gather: integers [m']: the row of lhs that each sorted row reads. Without it, m' = m.
         scatter: integers [m']: the row of the result that each sorted row is summed into;
             duplicates add up.
@@ -81,6 +83,9 @@ def grouped_matmul(
         TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
             ValueError when a named implementation cannot run.
     """
+    for name, value in (("group_offset", group_offset), ("out_sharding", out_sharding)):
+        if value is not None:
+            raise ValueError(f"{name} is not taken; it must be None")
     for name, value, rank in (("lhs", lhs, 2), ("rhs", rhs, 3), ("group_sizes", group_sizes, 1)):
         check_rank(name, value, rank)
     lhs, rhs = as_array("lhs", lhs), as_array("rhs", rhs)
@@ -130,7 +135,7 @@ def grouped_matmul(
         f"{lhs.dtype.name}{list(lhs.shape)} * {list(rhs.shape)} -> {[height, rhs.shape[2]]}",
         implementations,
         lambda name: describe(params, name, lhs, rhs, sizes, sorted_rows(lhs, gather, scatter)),
-        RowCount.of(sizes, rows),
+        lambda: RowCount.of(sizes, rows, (gather, lhs.shape[0]), (scatter, height)),
         "rows",
     )
     return _run(params, *lift(lhs, rhs, sizes, gather, scatter, row_weights))
@@ -151,9 +156,5 @@ def _height(num_rows: int | None, lhs: Any, rows: int, scatter: Any) -> int:
     if num_rows is None:
         return rows if scatter is None else lhs.shape[0]
     if scatter is None:
-        raise ValueError(
-            f"num_rows={num_rows} needs scatter: without it the result has {rows} rows"
-        )
-    if isinstance(num_rows, bool) or not isinstance(num_rows, (int, np.integer)) or num_rows < 0:
-        raise ValueError(f"num_rows={num_rows!r}; it takes an int of 0 or more")
-    return int(num_rows)
+        raise ValueError(f"num_rows={num_rows} needs scatter: else the result has {rows} rows")
+    return check_count("num_rows", num_rows)

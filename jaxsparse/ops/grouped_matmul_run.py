@@ -16,6 +16,7 @@ from jaxsparse.ops import grouped_matmul_native as native
 from jaxsparse.ops.batching import loop_over
 from jaxsparse.ops.grouped_matmul_native import Call
 from jaxsparse.reference import grouped_matmul as reference
+from jaxsparse.reference import ragged
 from jaxsparse.select import Problem, choose
 from jaxsparse.select.select import select
 from jaxsparse.select.variants import table
@@ -178,6 +179,4 @@ def _reference_drhs(p: GroupedParams, lhs, gy, group_sizes, gather, scatter, row
     if 0 in (*x.shape, *shape):
         return jnp.zeros(shape, p.out_dtype)
     sizes = reference.clip_sizes(group_sizes, rows)
-    like = jax.typeof(x).update(shape=shape)
-    forward = lambda r: lax.ragged_dot(x, r, sizes, p.lax_precision, jnp.float32)  # noqa: E731
-    return jax.linear_transpose(forward, like)(g)[0].astype(p.out_dtype)
+    return ragged.weights_grad(x, g, sizes, p.lax_precision).astype(p.out_dtype)

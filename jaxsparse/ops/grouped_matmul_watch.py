@@ -1,36 +1,34 @@
 """What `js.explain` and `js.checked` see of the data of a grouped product."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxsparse.reference.grouped_matmul import clip_sizes, owned_rows
+from jaxsparse.reference.grouped_matmul import clip_sizes, counted_rows, owned_rows
 from jaxsparse.select.config import settings
 
 
 @dataclasses.dataclass(frozen=True)
 class RowCount:
-    """How many of the sorted rows a group owns; `overflow`: groups reach past the last one, or one
-    is negative.
+    """How many of the sorted rows count: a group owns them, and their indices are in range;
+    `overflow`: groups reach past the last one, or one is negative.
     """
 
     n_tiles: int
     count: jax.Array
     overflow: jax.Array
+    fault = (
+        "group_sizes reached past the last sorted row, or one was negative: they were cut to fit"
+    )
 
     @staticmethod
-    def of(group_sizes: jax.Array, rows: int) -> "RowCount":
-        """From group_sizes int32[g]."""
-        return RowCount(rows, *_count(group_sizes, rows))
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _count(group_sizes: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
-    kept = clip_sizes(group_sizes, rows)
-    return kept.sum(), (kept != group_sizes).any()
+    def of(group_sizes: jax.Array, rows: int, *indices: tuple[Any, int]) -> "RowCount":
+        """From group_sizes int32[g], and indices as `counted_rows` takes them."""
+        counted = counted_rows(group_sizes, rows, *indices)
+        cut = clip_sizes(group_sizes, rows) != group_sizes
+        return RowCount(rows, counted.sum(dtype=np.int32), cut.any())
 
 
 def check_rows(
@@ -50,8 +48,9 @@ def check_rows(
     def raise_if(sizes: np.ndarray, wild: dict[str, np.ndarray]) -> None:
         sizes = np.asarray(sizes, np.int64)
         if (sizes < 0).any() or sizes.sum() > rows:
+            more = " or more" if (sizes == 2**31 - 1).any() else ""  # clipped to int32
             raise ValueError(
-                f"grouped_matmul: group_sizes sum to {sizes.sum()} (smallest {sizes.min()}) "
+                f"grouped_matmul: group_sizes sum to {sizes.sum()}{more} (smallest {sizes.min()}) "
                 f"over {rows} sorted rows"
             )
         for name, count in wild.items():

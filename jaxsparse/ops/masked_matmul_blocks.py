@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsparse.bits.integers import check_static, static_int
 from jaxsparse.ops.checks import as_array, check_array
 
 Block = tuple[int, int]
@@ -32,7 +33,7 @@ def granularities(granularity: Any) -> tuple[Block, Block, Block]:
         unknown = set(granularity) - {"a", "b", "out"}
         if unknown:
             raise ValueError(
-                f"granularity has the keys {sorted(unknown)}; it takes 'a', 'b', 'out'"
+                f"granularity has the keys {sorted(unknown, key=repr)}; it takes 'a', 'b', 'out'"
             )
         a, b, out = (_pair(granularity.get(name, (1, 1))) for name in ("a", "b", "out"))
         return a, b, out
@@ -44,13 +45,16 @@ def _pair(value: Any) -> Block:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise TypeError(f"granularity takes two ints (rows, columns), not {value!r}")
     for size in value:
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
-            raise TypeError(f"granularity takes two ints (rows, columns), not {value!r}")
-        if size < 1 or size >= 2**31:
-            raise ValueError(
-                f"granularity={tuple(value)}; a block has 1 to 2^31 - 1 rows and columns"
-            )
-    return int(value[0]), int(value[1])
+        check_static("granularity", size)
+    try:
+        rows, columns = map(static_int, value)
+    except TypeError:
+        raise TypeError(f"granularity takes two ints (rows, columns), not {value!r}") from None
+    if not (1 <= rows < 2**31 and 1 <= columns < 2**31):
+        raise ValueError(
+            f"granularity={(rows, columns)}; a block has 1 to 2^31 - 1 rows and columns"
+        )
+    return rows, columns
 
 
 def check_density(value: Any) -> float | None:
@@ -61,6 +65,7 @@ def check_density(value: Any) -> float | None:
     """
     if value is None:
         return None
+    check_static("density", value)
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"density={value!r}; it takes None or a number that is known when traced")
     if not 0 <= value <= 1:

@@ -8,13 +8,14 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Int
 
-from jaxsparse.bits.integers import as_int32
+from jaxsparse.bits.integers import as_int32, check_count
 from jaxsparse.bits.pack import implementation_key
-from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi import Implementation, check_sharding, dispatch, ffi_call
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.ffi.register import native
 from jaxsparse.ops.checks import check_rank
 from jaxsparse.reference import route as reference
+from jaxsparse.select.config import settings
 from jaxsparse.select.explain import Counted, record
 
 
@@ -46,7 +47,8 @@ def route(
 
     Args:
         expert_ids: any integer dtype [t, top_k]. An id outside [0, num_experts), such as -1, is
-            dropped: its assignment is sorted to the end and belongs to no group.
+            dropped: its assignment is sorted to the end and belongs to no group. `js.checked()`
+            raises for one of `num_experts` or more.
         num_experts: how many experts there are; may be 0.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
@@ -59,16 +61,14 @@ def route(
             when a named implementation cannot run.
     """
     check_rank("expert_ids", expert_ids, 2)
+    check_sharding(expert_ids)
     # An id that int32 cannot hold must not wrap into range.
     expert_ids = as_int32("expert_ids", expert_ids)
-    if isinstance(num_experts, bool) or not isinstance(num_experts, (int, np.integer)):
-        raise TypeError(f"num_experts must be an int, not {type(num_experts).__name__}")
-    if num_experts < 0 or num_experts >= 2**31 or expert_ids.size >= 2**31:
-        raise ValueError(
-            f"num_experts={num_experts}, expert_ids has shape {expert_ids.shape}: "
-            "both counts take 0 to 2^31 - 1"
-        )
-    routing = Routing(*_run(expert_ids, int(num_experts), implementation_key(implementation)))
+    num_experts = check_count("num_experts", num_experts)
+    if expert_ids.size >= 2**31:
+        raise ValueError(f"expert_ids has shape {expert_ids.shape}: 2^31 - 1 assignments at most")
+    _check_ids(expert_ids, num_experts)
+    routing = Routing(*_run(expert_ids, num_experts, implementation_key(implementation)))
     record(
         "route",
         f"{expert_ids.dtype.name}{list(expert_ids.shape)} to {num_experts} experts",
@@ -78,6 +78,18 @@ def route(
         "assignments",
     )
     return routing
+
+
+def _check_ids(expert_ids: jax.Array, num_experts: int) -> None:
+    """Under `js.checked()`: raise for ids past the last expert; a negative one means none."""
+    if not settings().checked:
+        return
+
+    def raise_if(count: np.ndarray) -> None:
+        if count:
+            raise ValueError(f"route: expert_ids has {count} ids past the {num_experts} experts")
+
+    jax.debug.callback(raise_if, (expert_ids >= num_experts).sum())
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxsparse.reference import ragged
+
 
 def clip_sizes(group_sizes: jax.Array, rows: int) -> jax.Array:
     """Sizes as they count: a negative one is zero, what reaches past the last sorted row is cut
@@ -70,7 +72,7 @@ def grouped_matmul(
     rhs = jnp.where((sizes > 0)[:, None, None], rhs, jnp.zeros_like(rhs))
     y = jnp.zeros((sorted_rows, rhs.shape[2]), jnp.float32)
     if 0 not in (*x.shape, *rhs.shape):
-        y = lax.ragged_dot(x, rhs, sizes, precision, jnp.float32)
+        y = ragged.product(x, rhs, sizes, precision)
     if row_weights is not None:
         y = y * row_weights[:, None]
     y = jnp.where(counted[:, None], y, jnp.zeros_like(y))

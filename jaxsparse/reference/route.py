@@ -12,7 +12,9 @@ def route(
     """
     known = (expert_ids >= 0) & (expert_ids < num_experts)
     bucket = jnp.where(known, expert_ids, num_experts)
-    order = jnp.argsort(bucket, axis=1, stable=True).astype(jnp.int32)
+    # Not argsort, whose result forgets the mesh axes that the ids vary over (shard_map).
+    places = jnp.zeros_like(bucket) + jnp.arange(bucket.shape[1], dtype=jnp.int32)[None]
+    order = jax.lax.sort((bucket, places), dimension=1, is_stable=True, num_keys=1)[1]
     lists = jnp.arange(expert_ids.shape[0], dtype=jnp.int32)[:, None]
     sizes = jnp.zeros((expert_ids.shape[0], num_experts + 1), jnp.int32).at[lists, bucket].add(1)
     return order, order // max(top_k, 1), sizes[:, :num_experts]

@@ -102,7 +102,8 @@ def config(
 @contextlib.contextmanager
 def checked() -> Iterator[None]:
     """Turn data-dependent flags into errors: an overflowing index raises when an op uses it, group
-    sizes and row indices out of range raise in the op that they are given to.
+    sizes, row indices and experts out of range raise in the op that they are given to (a negative
+    expert is none, and no error).
 
     Each check costs a call back to the host, so this is for finding a fault, not for production.
 

@@ -20,7 +20,7 @@ class Call:
     ran.
 
     `n_tiles`, `counts` and `lists` count in `unit`s; `against` says why other variants and
-    implementations did not run.
+    implementations did not run; `fault` says what an overflow means where it is not an index's.
     """
 
     op: str
@@ -33,6 +33,7 @@ class Call:
     overflows: int = 0
     lists: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
     unit: str = "tiles"
+    fault: str = ""
 
     def variant(self, count: int) -> str:
         """The variant that ran on an index with `count` units."""
@@ -48,10 +49,9 @@ class Call:
             ran = self.variant(count)
             lines.append(f"  ran {ran}: {self._counted(count, dense=ran == DENSE)}")
         if self.overflows:
-            lines.append(
-                f"  overflow in {self.overflows} of {len(self.counts)} runs, which left "
-                f"{self.unit} out: raise capacity"
-            )
+            runs = f"{self.overflows} of {len(self.counts)} runs"
+            overflow = f"overflow in {runs}, which left {self.unit} out: raise capacity"
+            lines.append(f"  in {runs} {self.fault}" if self.fault else f"  {overflow}")
         lines += [f"  not {name}: {reason}" for name, reason in self.against.items()]
         return "\n".join(lines)
 
@@ -91,7 +91,8 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
         An Explanation; print it. Each Call says which implementation and variant ran, how many
         tiles (rows, blocks: its `unit`) were active and skipped, and why the other implementations
         and variants did not run. Tiles that pass the index's capacity count as active; the line
-        about overflow says that some were left out. Of gradients only that of a convolution's
+        about overflow says that some were left out. Blocks are those of all masks of a product,
+        added up. Calls are those of the forward pass: of gradients only that of a convolution's
         kernel is listed, also where nothing asks for it, with the counts of the forward's index; an
         index that an op builds itself is not.
     """
@@ -117,8 +118,8 @@ def record(
     """Note a call, when `explain` is watching this trace.
 
     `implementations` is platform -> implementation; `choose(implementation)` gives its choice and
-    what speaks against other variants (None: the op has no variants). `index` has n_tiles, count
-    and overflow, in `unit`s (None: nothing is counted).
+    what speaks against other variants (None: the op has no variants). `index`, or what it returns
+    when called, has n_tiles, count and overflow, in `unit`s (None: nothing is counted).
     """
     token = settings().explain
     if token is None or token not in _open:
@@ -127,8 +128,9 @@ def record(
     name = implementations.get(platform, implementations.get("other", "reference"))
     choice, against = choose(name) if choose else (None, {})
     against = {**against, **_other_implementations(name, platform)}
-    n_tiles = 0 if index is None else index.n_tiles
-    call = Call(op, shapes, name, choice, against, n_tiles, unit=unit)
+    index = index() if callable(index) else index
+    n_tiles, fault = getattr(index, "n_tiles", 0), getattr(index, "fault", "")
+    call = Call(op, shapes, name, choice, against, n_tiles, unit=unit, fault=fault)
     _open[token].append(call)
     if index is None:
         return

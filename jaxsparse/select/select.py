@@ -14,6 +14,7 @@ from jaxsparse.select.config import settings
 from jaxsparse.select.costs import Candidate, cheapest, mean_cost
 from jaxsparse.select.sites import note
 from jaxsparse.select.table import DENSE, Entry, Rung, TuningTable, distance, table_for
+from jaxsparse.select.variants import variants
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,9 +124,11 @@ def choose(problem: Problem, names: Collection[str], device: OnDevice | None = N
     asked = now.demanded(problem.op)
     if asked is not None and (asked in names or problem.platform == home_platform()):
         if asked not in names:
+            known = asked in (v.name for v in variants(problem.op))
+            fault = "does not take this problem" if known else "is no variant in this build"
             raise ValueError(
-                f"{problem.op}: js.config(variant={asked!r}) does not take this problem on "
-                f"{problem.platform}; these do: {', '.join(names)}"
+                f"{problem.op}: js.config(variant={asked!r}) {fault}; "
+                f"on {problem.platform} these take it: {', '.join(names)}"
             )
         return Choice("static", (Rung(1.0, asked),), "js.config(variant=)")
     entry = entry_for(problem)

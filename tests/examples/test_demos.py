@@ -61,6 +61,15 @@ def test_edit_photo(examples, tmp_path, capsys):
     check_legend(printed, "reached: ", "computed: ")
 
 
+@pytest.mark.parametrize("name", ["moe_compare", "ragged_encoder", "sparse_training"])
+def test_help_is_whole(examples, capsys, name):
+    """The description, and not its first line only."""
+    demo = importlib.import_module(name)
+    with pytest.raises(SystemExit):
+        demo.main(["--help"])
+    assert "".join(demo.__doc__.split()) in "".join(capsys.readouterr().out.split())
+
+
 def test_the_result_is_scaled_for_display(examples):
     demo = importlib.import_module("edit_photo")
     image = np.random.default_rng(0).normal(5.0, (1.0, 20.0, 0.0), (40, 60, 3))

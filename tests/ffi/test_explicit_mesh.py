@@ -32,9 +32,34 @@ def test_refused_outside_of_shard_map(put, rng):
         lambda: js.pruned_matmul(rows, plan),
         lambda: js.grouped_matmul(rows, jnp.ones((2, 64, 3)), jnp.array([3, 5])),
         lambda: js.masked_dense(rows, jnp.ones((64, 3)), jnp.ones(8, bool)),
+        lambda: js.route(put(np.zeros((8, 2), np.int32)), 3),
+        lambda: js.nn.linen.MoE(4, 16).init(jax.random.key(0), rows),
+        lambda: js.nn.linen.MoE(4, 16, routing="expert_choice").init(jax.random.key(0), rows),
     ):
         with pytest.raises(ValueError, match=r"inside jax[.]shard_map"):
             call()
+
+
+@pytest.mark.parametrize("implementation", [None, "reference"])
+def test_replicated_operands_are_taken(put, rng, implementation):
+    """Beside the kernel the reference is traced, whose `ragged_dot` knows no explicit axes."""
+    x = jnp.asarray(rng.random((8, 6), np.float32))
+    rhs = jnp.asarray(rng.random((3, 6, 5), np.float32))
+    sizes = jnp.array([3, 0, 4])
+
+    def loss(x, rhs):
+        y = js.grouped_matmul(x, rhs, sizes, implementation=implementation)
+        return jnp.sum(jnp.sin(y))
+
+    def plain(x, rhs):
+        return jnp.sum(jnp.sin(x[:3] @ rhs[0])) + jnp.sum(jnp.sin(x[3:7] @ rhs[2]))
+
+    got, want = (jax.jit(jax.grad(f, (0, 1)))(x, rhs) for f in (loss, plain))
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    layer = js.nn.linen.MoE(4, 16, top_k=2, implementation=implementation)
+    y, _ = layer.init_with_output(jax.random.key(0), x)[0]
+    assert y.shape == x.shape
 
 
 def test_taken_inside(put, rng):

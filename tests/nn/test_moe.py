@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen, nnx
+from jax.sharding import PartitionSpec as P
 from ops.op_suite import assert_close
 
 import jaxsparse as js
@@ -156,6 +157,27 @@ def test_numbers_of_numpy(rng, integer):
     module = nn.nnx.MoE(*sizes, top_k=integer(2), rngs=nnx.Rngs(0))
     assert type(module.options.top_k) is int
     assert module(x)[0].shape == x.shape
+
+
+@pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
+@pytest.mark.parametrize(
+    "options", [{"top_k": 2}, {"activation": "relu"}, {"top_k": 2, "routing": "expert_choice"}]
+)
+def test_shard_map(rng, options):
+    """Tokens over four devices: values and gradients are those of the parts."""
+    layer, variables, _ = make(rng, **options)
+    x = jnp.asarray(rng.standard_normal((8, 7, D), np.float32))
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((4,), ("data",), auto, devices=jax.devices()[:4])
+    one = lambda v, x: layer.apply(v, x)[0]  # noqa: E731
+    spread = jax.shard_map(one, mesh=mesh, in_specs=(P(), P("data")), out_specs=P("data"))
+    parts = lambda v, x: jnp.concatenate([one(v, x[i : i + 2]) for i in (0, 2, 4, 6)])  # noqa: E731
+    assert_close(jax.jit(spread)(variables, x), parts(variables, x), "float32")
+    got, want = (
+        jax.grad(lambda v, f=f: jnp.sum(jnp.sin(f(v, x))))(variables) for f in (spread, parts)
+    )
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert_close(a, b, "float32", scale=2.0)
 
 
 def test_load_balance_loss_is_one_when_balanced(rng):

@@ -34,6 +34,11 @@ CASES = {
     "num_rows alone": ({"num_rows": 3}, ValueError, "num_rows=3 needs scatter"),
     "num_rows sign": ({"num_rows": -1, "scatter": INDICES}, ValueError, "num_rows=-1"),
     "precision": ({"precision": "enormous"}, ValueError, "precision='enormous'"),
+    "num_rows type": ({"num_rows": 6.0, "scatter": INDICES}, TypeError, "num_rows must be an int"),
+    "three precisions": ({"precision": ("highest",) * 3}, ValueError, r"precision=\("),
+    "group_offset": ({"group_offset": SIZES[:1]}, ValueError, "group_offset is not taken"),
+    "out_sharding": ({"out_sharding": "x"}, ValueError, "out_sharding is not taken"),
+    "result array": ({"preferred_element_type": LHS}, TypeError, "preferred_element_type is an"),
     "result dtype": ({"preferred_element_type": jnp.float16}, TypeError, "preferred_element_type"),
     "implementation": ({"implementation": "tpu"}, ValueError, "'tpu' is none of"),
     "implementation type": ({"implementation": 3}, TypeError, "implementation=3; it takes"),
@@ -61,7 +66,8 @@ ROUTES = {
     "rank": ((INDICES, 3), ValueError, "expert_ids has shape"),
     "dtype": ((LHS, 3), TypeError, "expert_ids has dtype float32"),
     "experts type": ((INDICES[:, None], 3.0), TypeError, "num_experts must be an int"),
-    "experts sign": ((INDICES[:, None], -1), ValueError, "num_experts=-1"),
+    "experts bool": ((INDICES[:, None], True), TypeError, "num_experts must be an int"),
+    "experts sign": ((INDICES[:, None], -1), ValueError, r"^num_experts=-1; it takes 0 to 2\^31"),
 }
 
 
@@ -72,9 +78,35 @@ def test_route_names_the_argument(name):
         js.route(*arguments)
 
 
+def test_the_positions_are_those_of_ragged_dot():
+    arguments = (LHS, RHS, SIZES, "highest", jnp.float32, None, None)
+    want = jax.lax.ragged_dot(*arguments)
+    np.testing.assert_allclose(js.grouped_matmul(*arguments), want, atol=1e-6)
+
+
+STATIC = {
+    "num_rows": lambda n: call(scatter=INDICES, num_rows=n),
+    "num_experts": lambda n: js.route(INDICES[:, None], n).group_sizes,
+    "n": lambda n: js.lengths_mask(SIZES, n),
+    "granularity": lambda n: js.masked_matmul(LHS, RHS[0], granularity=(n, 2)),
+    "top_k": lambda n: js.nn.linen.MoE(9, 4, top_k=n).init(jax.random.key(0), LHS)["params"]["up"],
+}
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_static_numbers(name):
+    """Any integer scalar counts as the number; a traced one is named."""
+    want = STATIC[name](6)
+    for number in (np.int64(6), jnp.int32(6)):
+        np.testing.assert_array_equal(STATIC[name](number), want)
+    with pytest.raises(TypeError, match=f"^{name} is traced; it must be static"):
+        jax.jit(STATIC[name])(6)
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
+        ({"group_sizes": np.asarray([2**40, 0, 0])}, "sum to 2147483647 or more"),
         ({"group_sizes": jnp.asarray([2, 1, 9], jnp.int32)}, "group_sizes sum to 12"),
         ({"group_sizes": jnp.asarray([2, -1, 3], jnp.int32)}, "smallest -1"),
         ({"group_sizes": jnp.asarray([2**31 - 1, 1, 0], jnp.int32)}, "sum to 2147483648"),
@@ -86,6 +118,13 @@ def test_checked_raises_for_bad_data(changed, words):
     call(**changed).block_until_ready()
     with pytest.raises(Exception, match=words), js.checked():
         jax.block_until_ready(call(**changed))
+
+
+def test_checked_raises_for_experts_that_do_not_exist():
+    with js.checked():
+        js.route(jnp.asarray([[0, -1], [2, -7]]), 3).order.block_until_ready()
+    with pytest.raises(Exception, match="expert_ids has 2 ids past the 3 experts"), js.checked():
+        jax.jit(js.route, static_argnums=1)(jnp.asarray([[0, 3], [-1, 9]]), 3)
 
 
 def test_more_sorted_rows_than_the_kernels_count():

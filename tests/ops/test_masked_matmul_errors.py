@@ -22,6 +22,7 @@ CASES = {
     "granularity zero": ({"granularity": (0, 4)}, ValueError, "granularity="),
     "granularity type": ({"granularity": 4}, TypeError, "granularity takes two ints"),
     "granularity key": ({"granularity": {"c": (1, 1)}}, ValueError, "granularity has the keys"),
+    "granularity keys": ({"granularity": {"c": (1, 1), 1: (1, 1)}}, ValueError, r"\['c', 1\]"),
     "precision": ({"precision": "enormous"}, ValueError, "precision='enormous'"),
     "result dtype": ({"preferred_element_type": jnp.float16}, TypeError, "preferred_element_type"),
     "implementation": ({"implementation": "tpu"}, ValueError, "'tpu' is none of"),

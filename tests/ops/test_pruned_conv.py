@@ -180,6 +180,8 @@ def test_vmap_and_jit(implementation, rng):
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("options", [{}, {"strides": 2}, {"dilation": 2, "layout": "NCHW"}])
 def test_nan_and_inf_reach_only_the_windows_that_hold_them(implementation, rng, options, bad):
+    if implementation == "cuda":
+        pytest.skip("XLA's algorithms run such small layers; test_pruned_conv_cuda.py has windows")
     diff = problem(rng)
     held = problem(rng, sparsity=0.0)
     held["x"], held["kernel"] = np.zeros_like(held["x"]), np.ones_like(held["kernel"])

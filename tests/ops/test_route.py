@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
 from ops.grouped_matmul_oracle import route as oracle
 
 import jaxsparse as js
@@ -55,6 +56,22 @@ def test_vmap_scan_jit(implementation, rng):
     for i in range(3):
         check(jax.tree.map(lambda v, i=i: v[i], many), ids[i], 5)
         check(jax.tree.map(lambda v, i=i: v[i], scanned), ids[i], 5)
+
+
+@pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
+@pytest.mark.parametrize("chosen", [None, "reference"])
+def test_shard_map(chosen, rng):
+    """Each device routes its own tokens; where no implementation is named, both are traced."""
+    ids = rng.integers(-1, 5, (12, 2)).astype(np.int32)
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((4,), ("data",), auto, devices=jax.devices()[:4])
+    one = lambda v: js.route(v, 5, implementation=chosen)  # noqa: E731
+    for run in (one, lambda v: jax.tree.map(lambda r: r[0], jax.vmap(one)(v[None]))):
+        spread = jax.shard_map(run, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
+        for call in (spread, jax.jit(spread)):
+            got = jax.tree.map(lambda v: v.reshape(4, -1), call(jnp.asarray(ids)))
+            for i in range(4):
+                check(jax.tree.map(lambda v, i=i: v[i], got), ids[3 * i : 3 * i + 3], 5)
 
 
 def test_route_feeds_grouped_matmul(implementation, rng):

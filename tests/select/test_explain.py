@@ -110,6 +110,28 @@ def test_a_variant_is_its_own_ops_only():
             assert js.explain(js.masked_conv, x, kernel, mask).calls[0].variant(20) == "dense"
 
 
+def test_a_variant_that_does_not_exist_is_told_from_one_that_does_not_fit():
+    with (
+        js.config(variant="foo"),
+        pytest.raises(ValueError, match=r"'foo'.* is no variant in this"),
+    ):
+        grouped(X)
+
+
+@pytest.mark.parametrize("sizes", [[2, 5], [-1, 3]])
+def test_group_sizes_that_were_cut(sizes):
+    told = js.explain(lambda: js.grouped_matmul(X, jnp.ones((2, 4, 5)), jnp.asarray(sizes)))
+    assert "in 1 of 1 runs group_sizes reached past the last sorted row" in str(told)
+    assert "capacity" not in str(told)
+
+
+@pytest.mark.parametrize(("gather", "count"), [([7, 8, -1], 0), ([2, 8, 0], 1)])
+def test_rows_out_of_range_are_skipped(gather, count):
+    index, sizes = jnp.asarray(gather), jnp.asarray([1, 1])
+    told = js.explain(lambda: js.grouped_matmul(X, jnp.ones((2, 4, 5)), sizes, gather=index))
+    assert told.calls[0].counts == [count]
+
+
 def test_tiles_of_components_are_no_share_of_the_grid():
     mask = jnp.zeros((1, 8, 8), bool).at[:, ::2, ::2].set(True)
     said = str(js.explain(lambda m: js.tile_index(m, (4, 4), align="component").count, mask))
