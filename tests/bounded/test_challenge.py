@@ -12,13 +12,17 @@ from bounded.stacks import oracle
 import jaxsparse as js
 from jaxsparse.bounded.radixnet import patterns
 
-DATA = os.environ.get("JAXSPARSE_DATA")
-needs_data = pytest.mark.skipif(DATA is None, reason="JAXSPARSE_DATA is not set")
+DATA = Path(os.environ.get("JAXSPARSE_DATA", "/nonexistent"))
 
 
-@needs_data
+def needs(*files):
+    missing = [name for name in files if not (DATA / name).exists()]
+    return pytest.mark.skipif(bool(missing), reason=f"JAXSPARSE_DATA holds no {missing}")
+
+
+@needs("sdgc_n1024_l120.npz")
 def test_recipe_gives_the_official_network():
-    official = np.load(Path(str(DATA), "sdgc_n1024_l120.npz"))["columns"]
+    official = np.load(DATA / "sdgc_n1024_l120.npz")["columns"]
     pointers = np.arange(0, 1024 * 32 + 1, 32)
     for columns, weight in zip(official, patterns(1024, 120), strict=True):
         data = np.full(columns.size, 1 / 16, np.float32)
@@ -26,10 +30,10 @@ def test_recipe_gives_the_official_network():
         assert (entries.T.tocsr() != weight).nnz == 0
 
 
-@needs_data
+@needs("mnist.npz", "sdgc_n1024_l120_categories.npy")
 @pytest.mark.parametrize("fold", [True, False])
 def test_categories_of_mnist(implementation, fold):
-    images = np.load(Path(str(DATA), "mnist.npz"))["train_images"]
+    images = np.load(DATA / "mnist.npz")["train_images"]
     images = images[:3000] if implementation == "reference" or not fold else images[:20000]
     depth = 40 if implementation != "reference" else 12
     x = js.bounded.challenge_inputs(images, 1024)
@@ -46,7 +50,7 @@ def test_categories_of_mnist(implementation, fold):
     want = np.sort(np.concatenate([alive, rows]))
     np.testing.assert_array_equal(js.bounded.categories(net(jnp.asarray(x))), want)
     if len(images) == 20000:
-        official = np.load(Path(str(DATA), "sdgc_n1024_l120_categories.npy")) - 1
+        official = np.load(DATA / "sdgc_n1024_l120_categories.npy") - 1
         official = official[official < 20000]
         assert len(np.setxor1d(want, official)) <= 40
 
