@@ -69,6 +69,12 @@ struct BoxConv {
   BlockRows rows;
 
   __device__ int taps() const { return p.kernel_h * p.kernel_w; }
+
+  // The channel slab and the place among the taps of K step `step`.
+  __device__ void Locate(int step, int* slab, int* place) const {
+    *slab = step == 0 ? 0 : step / taps();  // mostly, and a division takes long
+    *place = step - *slab * taps();
+  }
 };
 
 // Whether the weights stay where they were loaded first.
@@ -77,19 +83,25 @@ __device__ __forceinline__ bool WeightsStay(const ConvParams& p, const BoxPlan& 
   return plan.k_steps <= C::kStages && p.out_c <= C::kTileN;
 }
 
-// Lanes of one warp: the boxes of a multiplying warpgroup, one lane a block.
+// The block of M tile `m_tile` that lane `lane` of warp `group` loads.
+template <typename C>
+__device__ __forceinline__ int BlockOf(int m_tile, int group, int lane) {
+  return (m_tile * C::kConsumers + group) * C::kBlocks + lane;
+}
+
+// Lanes of one warp: the boxes of a multiplying warpgroup, one lane a block. `load` stands at the
+// first one, but for streamed tiles.
 template <typename C>
 __device__ __forceinline__ void LoadBoxes(const BoxConv& conv, typename C::Shared& shared,
-                                          typename C::Schedule schedule, int group) {
+                                          BoxLoad& load, typename C::Schedule schedule, int group) {
   const int block = threadIdx.x % 32;
   if (block >= C::kBlocks) return;
-  BoxLoad load(conv.p, conv.plan, &conv.image,
-               conv.plan.row_bytes / DTypeTraits<typename C::T>::kBytes);
   RingPosition<C::kBoxes> at;
   Segment s;
-  while (schedule.Next(&s)) {
-    load.Begin(conv.rows, (s.m_tile * C::kConsumers + group) * C::kBlocks + block);
-    int slab = s.begin / conv.taps(), place = s.begin - slab * conv.taps();
+  for (bool begun = !C::kStreamK; schedule.Next(&s); begun = false) {
+    if (!begun) load.Begin(conv.rows, BlockOf<C>(s.m_tile, group, block));
+    int slab, place;
+    conv.Locate(s.begin, &slab, &place);
     for (int step = s.begin; step < s.end; ++step) {
       const BoxStep& plan = conv.plan.steps[place];
       if (step == s.begin || plan.opens) {
@@ -117,7 +129,8 @@ __device__ __forceinline__ void LoadWeights(const BoxConv& conv, typename C::Sha
   Segment s;
   while (schedule.Next(&s)) {
     if (stay) s.begin = 0, s.end = conv.plan.k_steps;
-    int slab = s.begin / conv.taps(), place = s.begin - slab * conv.taps();
+    int slab, place;
+    conv.Locate(s.begin, &slab, &place);
     for (int step = s.begin; step < s.end; ++step) {
       const uint32_t full = shared.weight_ring.Full(at.stage);
       shared.weight_ring.WaitEmpty(at);
@@ -166,7 +179,8 @@ struct BoxOperands {
 
   // One segment's steps through the tensor cores; the last operands are free when it returns.
   __device__ void Multiply(typename C::Mma& mma, const Segment& s) {
-    int place = s.begin % conv.taps();
+    int slab, place;
+    conv.Locate(s.begin, &slab, &place);
     mma.Clear();
     for (int step = s.begin; step < s.end; ++step) {
       const BoxStep& plan = conv.plan.steps[place];
@@ -251,9 +265,14 @@ __device__ __forceinline__ void RunBoxConv(const ConvParams& p, const RowList& l
   }
   shared.zeros.ClearStrip(threadIdx.x, C::kThreads);
   const BoxConv conv{p, plan, weights, image, BlockRows(p, list)};
-  const typename C::Schedule schedule(plan.k_steps, conv.rows.rows(),
-                                      (p.out_c + C::kTileN - 1) / C::kTileN, 0);
+  const int n_tiles = (p.out_c + C::kTileN - 1) / C::kTileN;
+  const int warp = threadIdx.x / 32 - 4 * C::kConsumers;  // of the loading ones
+  BoxLoad load(p, plan, &image, plan.row_bytes / DTypeTraits<typename C::T>::kBytes);
+  if (!C::kStreamK && warp >= 0 && warp < C::kConsumers) {  // while the count is on its way
+    load.Begin(conv.rows, BlockOf<C>(C::Schedule::FirstTile(n_tiles, 0), warp, threadIdx.x % 32));
+  }
   __syncthreads();
+  const typename C::Schedule schedule(plan.k_steps, conv.rows.rows(), n_tiles, 0);
   if (threadIdx.x / 128 < C::kConsumers) {
     ptx::RaiseRegisters<C::kMultiplyRegisters>();
     if (DTypeTraits<typename C::T>::kBytes == 2 && plan.row_bytes == kNarrowRowBytes) {
@@ -263,9 +282,8 @@ __device__ __forceinline__ void RunBoxConv(const ConvParams& p, const RowList& l
     }
   } else {
     ptx::LowerRegisters<C::kLoadRegisters>();
-    const int warp = threadIdx.x / 32 - 4 * C::kConsumers;
     if (warp < C::kConsumers) {
-      LoadBoxes<C>(conv, shared, schedule, warp);
+      LoadBoxes<C>(conv, shared, load, schedule, warp);
     } else if (warp == C::kConsumers) {
       if (threadIdx.x % 32 == 0) LoadWeights<C>(conv, shared, schedule);
     } else {

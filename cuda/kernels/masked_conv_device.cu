@@ -65,11 +65,6 @@ TileList TilesOf(const MaskedConvArgs& a, const ConvChoice& choice, const ConvCa
   return EveryTile(a, LoadsBoxes(a, c.variant) ? kBlockSide : 1);
 }
 
-RowList ToRows(const TileList& list) {
-  return {list.ids,    list.count,  static_cast<int>(list.capacity),
-          list.tile_h, list.tile_w, list.grid_aligned};
-}
-
 // Zeros in launches of their own, one for each list in `late`: a list that overflows leaves pixels
 // that no tile computes, whichever candidate visits it.
 cudaError_t FillZeros(const MaskedConvArgs& args, const ConvChoice& choice,
@@ -94,9 +89,9 @@ DeviceParams MakeDeviceParams(const MaskedConvArgs& a, const ConvChoice& choice)
     p.variant[i] = c.variant;
     p.source[i] = c.list != kEveryTile ? c.list : choice.lists + LoadsBoxes(a, c.variant);
   }
-  for (int t = 0; t < choice.lists; ++t) p.rows[t] = ToRows(choice.list[t]);
-  p.rows[choice.lists] = ToRows(EveryTile(a, 1));
-  p.rows[choice.lists + 1] = ToRows(EveryTile(a, kBlockSide));
+  for (int t = 0; t < choice.lists; ++t) p.rows[t] = MakeRowList(a.geometry, choice.list[t]);
+  p.rows[choice.lists] = MakeRowList(a.geometry, EveryTile(a, 1));
+  p.rows[choice.lists + 1] = MakeRowList(a.geometry, EveryTile(a, kBlockSide));
   p.choice = choice.choice;
   p.costs = choice.costs;
   return p;

@@ -32,8 +32,9 @@ struct ConvChoice {
 // Why a launch is not possible, or nullptr when it is. `args.tiles` is not read but for `words`.
 const char* MaskedConvDeviceReason(const MaskedConvArgs& args, const ConvChoice& choice);
 
-// Workspace in bytes for candidates of these variants: the transposed weights of float32, and a
-// flag per warp and a partial tile per CTA where one of them streams K.
+// Workspace in bytes for candidates of these variants: the transposed weights of float32, the
+// padded ones of ragged channels (mma.sync), and a flag per warp and a partial tile per CTA where
+// one of them streams K.
 int64_t MaskedConvDeviceScratchBytes(const ConvGeometry& geometry, DType in_type,
                                      const int* variants, int count);
 
@@ -41,9 +42,10 @@ int64_t MaskedConvDeviceScratchBytes(const ConvGeometry& geometry, DType in_type
 cudaError_t PrepareMaskedConvDevice();
 
 // Writes every active pixel of the tiles of the list that the chosen candidate names and, with
-// args.zero_fill, zeros to the others; touches nothing else of `out`. One launch, one more for
-// float32, one more where a candidate streams K, and one more for the zeros of each list that
-// candidates name and that may overflow. No host branch on device data.
+// args.zero_fill, zeros to the others; touches nothing else of `out`. One launch, two where rows of
+// both tables are candidates; one more for weights that are rewritten (float32, ragged channels),
+// one more where a candidate streams K, and one more for the zeros of each list that candidates
+// name and that may overflow. No host branch on device data.
 cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice& choice,
                                    cudaStream_t stream);
 

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kPixelThreads)
     const int row = static_cast<int>(at);
     DepthPixel entry = {0, 0, 0, -1};
     if (row < rows.rows()) {
-      const OutputPixel pixel = rows.Find(rows.Place(row, rows.List(row)));
+      const OutputPixel pixel = rows.Find(row, rows.Place(row, rows.List(row)));
       const TapWindow window = FindTapWindow(p.conv, pixel);
       entry.base = window.base;
       entry.taps_low = static_cast<uint32_t>(window.taps);

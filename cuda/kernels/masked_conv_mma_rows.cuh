@@ -20,8 +20,8 @@ struct MmaRows {
 
   __device__ void FillOffsets(const ConvParams& p) {
     const int taps = p.kernel_h * p.kernel_w;
-    for (int t = threadIdx.x; t < kMaxTaps; t += kMmaThreads)
-      offset[t] = t < taps ? TapOffset(p, t) : 0;
+    const int t = threadIdx.x;
+    if (t < kMaxTaps) offset[t] = t < taps ? TapOffset(p, t) : 0;
   }
 };
 
@@ -40,7 +40,7 @@ class MmaLookUp {
     if (found_ == kSteps) return;
     if (found_ == 0) listed_ = rows.List(row_);
     if (found_ == 1) placed_ = rows.Place(row_, listed_);
-    if (found_ == 2) Enter(rows, rows.Find(placed_));
+    if (found_ == 2) Enter(rows, rows.Find(row_, placed_));
     ++found_;
   }
 

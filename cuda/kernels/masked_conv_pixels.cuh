@@ -6,29 +6,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cuda/core/divisor.h"
 #include "cuda/kernels/masked_conv.h"
 
 namespace jaxsparse::simt {
-
-// Exact division of 0 <= n < 2^31 by a divisor fixed on the host.
-struct Divider {
-  uint32_t divisor, multiplier, shift;
-
-  static Divider Of(int64_t value) {
-    const uint64_t d = static_cast<uint64_t>(std::max<int64_t>(value, 1));
-    uint32_t shift = 0;
-    while ((uint64_t{1} << shift) < d) ++shift;
-    const uint64_t multiplier = ((uint64_t{1} << 32) * ((uint64_t{1} << shift) - d)) / d + 1;
-    return {static_cast<uint32_t>(d), static_cast<uint32_t>(multiplier), shift};
-  }
-
-  __device__ __forceinline__ int Quotient(int n, int* remainder) const {
-    const uint32_t u = static_cast<uint32_t>(n);
-    const uint32_t q = (__umulhi(u, multiplier) + u) >> shift;
-    *remainder = static_cast<int>(u - q * divisor);
-    return static_cast<int>(q);
-  }
-};
 
 struct Pixel {
   int b, y, x;
@@ -47,7 +28,7 @@ struct ActivePixels {
   int capacity, tile_pixels, tile_h, tile_w, tile_total;
   int batch, height, width, words_per_row;
   bool grid_aligned;
-  Divider tile_pixel_div, tile_w_div, cols_div, rows_div;
+  Divisor tile_pixel_div, tile_w_div, cols_div, rows_div;
 
   static ActivePixels Of(const TileList& tiles, const ConvGeometry& g) {
     const int64_t rows = (g.out_h + tiles.tile_h - 1) / tiles.tile_h;
@@ -66,10 +47,10 @@ struct ActivePixels {
     p.width = static_cast<int>(g.out_w);
     p.words_per_row = static_cast<int>((g.out_w + 31) / 32);
     p.grid_aligned = tiles.grid_aligned;
-    p.tile_pixel_div = Divider::Of(p.tile_pixels);
-    p.tile_w_div = Divider::Of(tiles.tile_w);
-    p.cols_div = Divider::Of(cols);
-    p.rows_div = Divider::Of(rows);
+    p.tile_pixel_div = MakeDivisor(p.tile_pixels);
+    p.tile_w_div = MakeDivisor(tiles.tile_w);
+    p.cols_div = MakeDivisor(cols);
+    p.rows_div = MakeDivisor(rows);
     return p;
   }
 
@@ -138,7 +119,7 @@ struct TapReader {
   int stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
   int words_per_row;
   bool lhs_dilated, plain;  // plain: neither a dilated input nor x_words
-  Divider lhs_h_div, lhs_w_div;
+  Divisor lhs_h_div, lhs_w_div;
   const uint32_t* x_words;
 
   static TapReader Of(const ConvGeometry& g, const uint32_t* x_words) {
@@ -156,8 +137,8 @@ struct TapReader {
     t.words_per_row = static_cast<int>((g.in_w + 31) / 32);
     t.lhs_dilated = g.lhs_dilation_h != 1 || g.lhs_dilation_w != 1;
     t.plain = !t.lhs_dilated && x_words == nullptr;
-    t.lhs_h_div = Divider::Of(g.lhs_dilation_h);
-    t.lhs_w_div = Divider::Of(g.lhs_dilation_w);
+    t.lhs_h_div = MakeDivisor(g.lhs_dilation_h);
+    t.lhs_w_div = MakeDivisor(g.lhs_dilation_w);
     t.x_words = x_words;
     return t;
   }

@@ -97,6 +97,19 @@ int64_t ConvWeightBytes(const ConvGeometry& g, DType type) {
   return (4 * g.kernel_h * g.kernel_w * g.in_c * g.out_c + 255) / 256 * 256;
 }
 
+RowList MakeRowList(const ConvGeometry& g, const TileList& list) {
+  return {list.ids,
+          list.count,
+          static_cast<int>(list.capacity),
+          list.tile_h,
+          list.tile_w,
+          list.grid_aligned,
+          MakeDivisor(int64_t{list.tile_h} * list.tile_w),
+          MakeDivisor(list.tile_w),
+          MakeDivisor(CeilDivide(g.out_h, list.tile_h)),
+          MakeDivisor(CeilDivide(g.out_w, list.tile_w))};
+}
+
 ConvParams MakeConvParams(const MaskedConvArgs& a) {
   const ConvGeometry& g = a.geometry;
   ConvParams p = {};
@@ -114,14 +127,17 @@ ConvParams MakeConvParams(const MaskedConvArgs& a) {
   p.pad_left = g.pad_left;
   p.dilation_h = g.dilation_h;
   p.dilation_w = g.dilation_w;
-  p.lhs_dilation_h = g.lhs_dilation_h;
-  p.lhs_dilation_w = g.lhs_dilation_w;
   p.pixel_units = static_cast<int>(g.in_c * Bytes(a.in_type) / kUnitBytes);
   p.k_steps = static_cast<int>(ConvKSteps(g, a.in_type));
   p.taps_first = p.pixel_units % kStepUnits == 0;
   p.out_f32 = a.out_type == DType::kF32;
-  p.list = {a.tiles.ids,    a.tiles.count,  static_cast<int>(a.tiles.capacity),
-            a.tiles.tile_h, a.tiles.tile_w, a.tiles.grid_aligned};
+  p.plain = g.dilation_h == 1 && g.dilation_w == 1 && g.lhs_dilation_h == 1 &&
+            g.lhs_dilation_w == 1 && a.x_words == nullptr;
+  p.by_kernel_w = MakeDivisor(g.kernel_w);
+  p.by_lhs_h = MakeDivisor(g.lhs_dilation_h);
+  p.by_lhs_w = MakeDivisor(g.lhs_dilation_w);
+  for (int ky = 0; ky < g.kernel_h; ++ky) p.lines |= uint64_t{1} << ky * g.kernel_w;
+  p.list = MakeRowList(g, a.tiles);
   p.words = a.tiles.words;
   p.x_words = a.x_words;
   p.x = a.x;

@@ -39,6 +39,9 @@ int64_t ConvWeightBytes(const ConvGeometry& geometry, DType type);
 // computes the tiles may write the zeros (ConvParams::zero_fill) without any order between the two.
 bool ListHoldsEveryTile(const ConvGeometry& geometry, const TileList& list);
 
+// The tiles of `list` as the rows of a product.
+RowList MakeRowList(const ConvGeometry& geometry, const TileList& list);
+
 // The engine's parameters; `zero_fill`, `flags` and `parts` are left for the caller.
 ConvParams MakeConvParams(const MaskedConvArgs& args);
 

@@ -37,6 +37,7 @@
 
 namespace jaxsparse {
 
+inline constexpr int kStartBarrier = 2;       // where all threads of a CTA meet
 inline constexpr int kConvThreads = 3 * 128;  // of every CTA: two warpgroups multiply, one loads
 
 template <typename Element, int M, int N, int StageCount, int ClusterSize, int SplitParts,
@@ -80,31 +81,33 @@ struct MaskedConvConfig {
   static_assert(kSharedBytes <= 227 * 1024, "the stages do not fit in shared memory");
 };
 
-// The loading warpgroup: the rows of a segment, then A and B stage by stage.
+// The loading warpgroup: A and B stage by stage. `gather` has looked up the rows of the first tile,
+// but for streamed ones.
 template <typename C>
-__device__ __forceinline__ void Produce(const ConvParams& p, const CUtensorMap* map,
-                                        typename C::Shared& shared, const PixelRows& rows,
+__device__ __forceinline__ void Produce(const CUtensorMap* map, typename C::Shared& shared,
+                                        const PixelRows& rows, typename C::Gather& gather,
                                         typename C::Schedule schedule, int rank) {
   constexpr int kWarps = kGatherThreads / 32;
   const int thread = threadIdx.x % kGatherThreads;
-  typename C::Gather gather(p, shared.rows, thread);
   const typename C::Weights weights(map, C::kSplitK == 1 ? rank : 0);
   typename C::Position at;
   Segment s, next;
   int slot = 0;
   bool more = schedule.Next(&next);
-  if (more) gather.Announce(next.m_tile, shared.pixels[slot]);
+  if (C::kStreamK && more) {
+    gather.Announce(next.m_tile, shared.pixels[slot]);
+    gather.Finish(rows);
+  }
   while (more) {
     s = next;
     const int column = s.n_tile * C::kTileN;
-    gather.Begin(rows, s.begin);
+    gather.Begin(s.begin);
     more = schedule.Next(&next);
     slot = slot + 1 == C::kPixelSlots ? 0 : slot + 1;
     if (more) gather.Announce(next.m_tile, shared.pixels[slot]);
     for (int step = s.begin; step < s.end; ++step) {
       const uint32_t full = shared.ring.Full(at.stage);
       const int k = gather.unit() * (kUnitBytes / DTypeTraits<typename C::T>::kBytes);
-      gather.Aim();
       shared.ring.WaitEmpty(at);
       if (thread == 0) ptx::BarrierArriveExpect(full, C::Weights::kBytes);
       if (thread % 32 == 0) {
@@ -113,8 +116,11 @@ __device__ __forceinline__ void Produce(const ConvParams& p, const CUtensorMap* 
       }
       gather.Copy(ptx::SharedAddress(shared.a[at.stage]));
       ptx::BarrierArriveAfterCopies(full);
+      gather.Advance();
       at.Advance();
-      gather.LookUp(rows);
+      do {
+        gather.LookUp(rows);
+      } while (step + 1 == s.end && !gather.Found());
     }
     if constexpr (C::kSplitK > 1) {  // the two meetings of ClusterReduce
       __syncwarp();
@@ -203,20 +209,27 @@ __device__ __forceinline__ void RunMaskedConv(const ConvParams& p, const RowList
     ptx::PrefetchTensorMap(&map);
     shared.ring.Init();
   }
-  shared.rows.FillOffsets(p, threadIdx.x, C::kThreads);
+  shared.rows.FillOffsets(p, threadIdx.x);
   shared.zeros.ClearStrip(threadIdx.x, C::kThreads);
   const int rank = kClustered ? ptx::ClusterRank() : 0;
   const PixelRows rows(p, list);
-  const typename C::Schedule schedule(p.k_steps, rows.rows(), (p.out_c + C::kTileN - 1) / C::kTileN,
-                                      rank);
-  __syncthreads();
-  if constexpr (kClustered) ptx::ClusterSync();
+  const int n_tiles = (p.out_c + C::kTileN - 1) / C::kTileN;
   if (threadIdx.x / 128 < C::kConsumers) {
+    ptx::NamedBarrier(kStartBarrier, C::kThreads);
+    if constexpr (kClustered) ptx::ClusterSync();
     ptx::RaiseRegisters<C::kMultiplyRegisters>();
-    Consume<C>(p, shared, schedule, rank);
+    Consume<C>(p, shared, {p.k_steps, rows.rows(), n_tiles, rank}, rank);
   } else {
+    // The first rows are looked up while the count and the others are on their way.
+    typename C::Gather gather(p, shared.rows, threadIdx.x % kGatherThreads);
+    if constexpr (!C::kStreamK) {
+      gather.Announce(C::Schedule::FirstTile(n_tiles, rank), shared.pixels[0]);
+      gather.Finish(rows);
+    }
+    ptx::NamedBarrier(kStartBarrier, C::kThreads);
+    if constexpr (kClustered) ptx::ClusterSync();
     ptx::LowerRegisters<C::kLoadRegisters>();
-    Produce<C>(p, &map, shared, rows, schedule, rank);
+    Produce<C>(&map, shared, rows, gather, {p.k_steps, rows.rows(), n_tiles, rank}, rank);
   }
   if constexpr (kClustered) ptx::ClusterSync();  // peers may still arrive here or read our part
 }

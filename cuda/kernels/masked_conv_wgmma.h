@@ -16,10 +16,6 @@ constexpr int64_t kFirstTensorCoreRow = 16;
 // Why row `variant_row` cannot run this problem on the current device, or nullptr when it can.
 const char* MaskedConvWgmmaReason(const MaskedConvArgs& args, int variant_row);
 
-inline bool MaskedConvWgmmaSupports(const MaskedConvArgs& args, int variant_row) {
-  return MaskedConvWgmmaReason(args, variant_row) == nullptr;
-}
-
 // Workspace in bytes. Float32 weights are rewritten [O, K] with K contiguous, the only order in
 // which the tensor cores read TF32; rows with stream_k also need a flag per warp and a partial tile
 // per CTA. In Python:

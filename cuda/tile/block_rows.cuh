@@ -10,21 +10,21 @@ namespace jaxsparse {
 class BlockRows {
  public:
   __device__ BlockRows(const ConvParams& p, const RowList& list)
-      : p_(p),
-        pixels_(p, list),
-        across_(list.tile_w / kBlockSide),
-        blocks_(across_ * (list.tile_h / kBlockSide)) {}
+      : p_(p), pixels_(p, list), area_(list.tile_area), width_(list.tile_width) {}
 
   __device__ int rows() const { return pixels_.rows(); }
 
   // The first pixel of `block`; inactive past the list, or where its id makes no sense. A block may
   // lie outside of the image.
   __device__ OutputPixel Origin(int block) const {
-    if (block * kBlockRows >= pixels_.rows()) return {0, 0, 0, false};
-    const int slot = block / blocks_, inside = block - slot * blocks_;
+    const int row = block * kBlockRows;
+    const int slot = area_.Quotient(row);
+    const int inside = (row - slot * area_.value) / kBlockSide;  // columns of 8 pixels
+    const int line = width_.Quotient(inside);
     OutputPixel origin = pixels_.TileOrigin(slot);
-    origin.y += inside / across_ * kBlockSide;
-    origin.x += inside % across_ * kBlockSide;
+    origin.y += line * kBlockSide;
+    origin.x += inside - line * width_.value;
+    origin.active = origin.active && row < pixels_.rows();  // behind the load of the id
     return origin;
   }
 
@@ -44,7 +44,7 @@ class BlockRows {
  private:
   const ConvParams& p_;
   PixelRows pixels_;
-  int across_, blocks_;
+  const Divisor area_, width_;  // of a listed tile, in pixels
 };
 
 }  // namespace jaxsparse

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "cuda/core/divisor.h"
+
 namespace jaxsparse {
 
 inline constexpr int kUnitBytes = 16;  // one cp.async, one lane of a gathered row
@@ -18,17 +20,21 @@ struct RowList {
   const int32_t* count;  // nullptr: capacity
   int capacity, tile_h, tile_w;
   bool grid_aligned;
+  Divisor tile_area, tile_width;
+  Divisor grid_rows, grid_columns;  // tiles of an image
 };
 
 struct ConvParams {
   int batch, in_h, in_w, out_h, out_w, out_c;
   int kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
-  int lhs_dilation_h, lhs_dilation_w;
   int pixel_units;  // of one input pixel: channels * bytes / 16
   int k_steps;      // ceil(taps * pixel_units / kStepUnits)
   bool taps_first;  // K runs over the taps of 128 bytes of channels, then over the channels
   bool out_f32;
   bool zero_fill;  // pixels whose bit is unset become 0
+  bool plain;      // no dilation, and every input pixel counts
+  Divisor by_kernel_w, by_lhs_h, by_lhs_w;
+  uint64_t lines;  // bit t: tap t is the first of its line
   RowList list;
   const uint32_t* words;
   const uint32_t* x_words;  // nullptr: every input pixel counts

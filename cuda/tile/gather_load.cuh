@@ -6,8 +6,8 @@
 // it. Where a pixel is a whole number of stages the taps of one stage's channels follow each other:
 // neighbouring taps read mostly the same lines. Narrower inputs go through K in memory order and
 // share a stage between taps; no K is padded but the last stage's. Per row and stage a thread
-// spends one bit test, one 32-bit addition, one select, one wide multiply-add and the copy; all but
-// the last two before the wait.
+// spends one bit test, one 32-bit addition, one wide multiply-add and the copy. What counts is how
+// many instructions follow each other: a scheduler has one loading warp.
 #pragma once
 
 #include "cuda/core/async_copy.cuh"
@@ -18,12 +18,34 @@
 namespace jaxsparse {
 namespace ptx {
 
-// As CopyOrZero16, and brings the 256 bytes around `source` into L2.
-__device__ __forceinline__ void CopyOrZero16Ahead(uint32_t shared, const void* source,
-                                                  uint32_t bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(shared), "l"(source),
-               "r"(bytes)
-               : "memory");
+// Copies 16 bytes, or zeros where `bits` has none of `mask`; `source` is not read then. `Ahead`:
+// brings the 256 bytes around it into L2.
+template <bool Ahead>
+__device__ __forceinline__ void CopyIfAny16(uint32_t shared, const void* source, uint32_t bits,
+                                            uint32_t mask) {
+  if constexpr (Ahead) {
+    asm volatile(
+        "{\n"
+        ".reg .pred none;\n"
+        ".reg .b32 any;\n"
+        "and.b32 any, %2, %3;\n"
+        "setp.eq.u32 none, any, 0;\n"
+        "cp.async.cg.shared.global.L2::256B [%0], [%1], 16, none;\n"
+        "}" ::"r"(shared),
+        "l"(source), "r"(bits), "r"(mask)
+        : "memory");
+  } else {
+    asm volatile(
+        "{\n"
+        ".reg .pred none;\n"
+        ".reg .b32 any;\n"
+        "and.b32 any, %2, %3;\n"
+        "setp.eq.u32 none, any, 0;\n"
+        "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, none;\n"
+        "}" ::"r"(shared),
+        "l"(source), "r"(bits), "r"(mask)
+        : "memory");
+  }
 }
 
 }  // namespace ptx
@@ -41,9 +63,9 @@ struct RowTable {
   } tile[2];
   uint32_t offset[kMaxTaps];  // TapOffset of every tap
 
-  __device__ void FillOffsets(const ConvParams& p, int thread, int threads) {
+  __device__ void FillOffsets(const ConvParams& p, int thread) {
     const int taps = p.kernel_h * p.kernel_w;
-    for (int t = thread; t < kMaxTaps; t += threads) offset[t] = t < taps ? TapOffset(p, t) : 0;
+    if (thread < kMaxTaps) offset[thread] = thread < taps ? TapOffset(p, thread) : 0;
   }
 };
 
@@ -58,7 +80,9 @@ class GatherLoad {
         x_(static_cast<const char*>(p.x)),
         thread_(thread),
         lane_unit_(thread % kStepUnits),
-        first_row_(thread / kStepUnits) {
+        first_row_(thread / kStepUnits),
+        pixel_units_(p.pixel_units),
+        period_(p.taps_first ? p.kernel_h * p.kernel_w : 0) {
     target_ = first_row_ * kRowBytes + ((lane_unit_ ^ (first_row_ % 8)) * kUnitBytes);
   }
 
@@ -74,72 +98,72 @@ class GatherLoad {
   // it.
   __device__ void LookUp(const PixelRows& rows) {
     if (found_ == kLookUps) return;
+    if (found_ == 0) {
 #pragma unroll
-    for (int i = 0; i < kLooked; ++i) {
-      const int row = first_ + i * kGatherThreads;
-      if (found_ == 0) listed_[i] = rows.List(row);
-      if (found_ == 1) placed_[i] = rows.Place(row, listed_[i]);
-      if (found_ == 2) Enter(rows, rows.Find(placed_[i]), thread_ + i * kGatherThreads);
+      for (int i = 0; i < kLooked; ++i) listed_[i] = rows.List(Row(i));
+    } else if (found_ == 1) {
+#pragma unroll
+      for (int i = 0; i < kLooked; ++i) placed_[i] = rows.Place(Row(i), listed_[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kLooked; ++i) {
+        Enter(rows, rows.Find(Row(i), placed_[i]), thread_ + i * kGatherThreads);
+      }
     }
     ++found_;
   }
 
-  // Goes to K step `step` of the announced tile.
-  __device__ void Begin(const PixelRows& rows, int step) {
+  // The whole look-up at once.
+  __device__ void Finish(const PixelRows& rows) {
     while (found_ < kLookUps) LookUp(rows);
+  }
+
+  __device__ bool Found() const { return found_ == kLookUps; }
+
+  // Goes to K step `step` of the announced tile, whose look-up is finished.
+  __device__ void Begin(int step) {
     ptx::NamedBarrier(kGatherBarrier, kGatherThreads);
     current_ ^= 1;
-    if (p_.taps_first) {
-      const int taps = p_.kernel_h * p_.kernel_w;
-      tap_ = step % taps;
-      unit_ = step / taps * kStepUnits + lane_unit_;
-    } else {
-      const int unit = step * kStepUnits + lane_unit_;
-      tap_ = unit / p_.pixel_units;
-      unit_ = unit - tap_ * p_.pixel_units;
+    tap_ = 0;
+    unit_ = lane_unit_;
+    if (step != 0) {  // seldom, and divisions take long
+      const int first = step * kStepUnits;
+      tap_ = period_ != 0 ? step % period_ : first / pixel_units_;
+      unit_ += period_ != 0 ? step / period_ * kStepUnits : first - tap_ * pixel_units_;
     }
-    word_ = -1;
+    if (period_ == 0) TakeWholePixels();
 #pragma unroll
     for (int i = 0; i < kRows; ++i)
       base_[i] = table_.tile[current_].base[first_row_ + i * kRowStep];
+    ReadTapBits();
+    Aim();
   }
 
-  // Works out where this K step's copies read from, before there is room for them, and moves to the
-  // next step.
-  __device__ void Aim() {
-    if (word_ != tap_ / 32) ReadTapBits();
-    const uint32_t offset = table_.offset[min(tap_, kMaxTaps - 1)] + unit_;
-    exists_ = 0;
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const uint32_t exists = (taps_[i] >> (tap_ % 32)) & 1;
-      at_[i] = exists ? base_[i] + offset : 0;
-      exists_ |= exists << i;
+  // The first unit of K of the current step.
+  __device__ int unit() const { return tap_ * pixel_units_ + unit_ - lane_unit_; }
+
+  // Starts the copies of the current step into the A tile at `shared`.
+  __device__ void Copy(uint32_t shared) const {
+    if (Ahead && pixel_units_ > kStepUnits) {
+      CopyRows<true>(shared);
+    } else {
+      CopyRows<false>(shared);
     }
-    if (p_.taps_first) {
-      if (++tap_ == p_.kernel_h * p_.kernel_w) {
+  }
+
+  // Goes to the next step, and works out where it reads from before there is room for it.
+  __device__ void Advance() {
+    if (period_ != 0) {
+      if (++tap_ == period_) {
         tap_ = 0;
         unit_ += kStepUnits;
       }
-      return;
-    }
-    unit_ += kStepUnits;
-    while (unit_ >= p_.pixel_units) {
-      unit_ -= p_.pixel_units;
-      ++tap_;
-    }
-  }
-
-  // The first unit of K of the step that Aim will take next.
-  __device__ int unit() const { return tap_ * p_.pixel_units + unit_ - lane_unit_; }
-
-  // Starts the copies into the A tile at `shared`.
-  __device__ void Copy(uint32_t shared) const {
-    if (Ahead && p_.pixel_units > kStepUnits) {
-      CopyRows(shared, ptx::CopyOrZero16Ahead);
     } else {
-      CopyRows(shared, ptx::CopyOrZero16);
+      unit_ += kStepUnits;
+      TakeWholePixels();
     }
+    if (word_ != tap_ / 32) ReadTapBits();
+    Aim();
   }
 
  private:
@@ -150,6 +174,8 @@ class GatherLoad {
   static_assert(TileM % kRowStep == 0, "tile_m must be a multiple of 16");
   static_assert(TileM % kGatherThreads == 0, "every thread looks up as many rows");
   static_assert(kRowStep % 8 == 0, "a thread's rows must share one place in the swizzle");
+
+  __device__ int Row(int i) const { return first_ + i * kGatherThreads; }
 
   // Row `r` of the announced tile. Nobody reads its half of the table before they all meet in
   // Begin.
@@ -162,13 +188,25 @@ class GatherLoad {
     tile.taps[1][r] = static_cast<uint32_t>(window.taps >> 32);
   }
 
-  template <class CopyUnit>
-  __device__ __forceinline__ void CopyRows(uint32_t shared, CopyUnit copy) const {
+  __device__ void TakeWholePixels() {
+    while (unit_ >= pixel_units_) {
+      unit_ -= pixel_units_;
+      ++tap_;
+    }
+  }
+
+  __device__ void Aim() {
+    offset_ = table_.offset[min(tap_, kMaxTaps - 1)] + unit_;
+    bit_ = 1u << tap_ % 32;
+  }
+
+  template <bool AheadToo>
+  __device__ __forceinline__ void CopyRows(uint32_t shared) const {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const uint32_t bytes = (exists_ >> i) & 1 ? kUnitBytes : 0;
-      copy(shared + target_ + i * kRowStep * kRowBytes,
-           x_ + static_cast<uint64_t>(at_[i]) * kUnitBytes, bytes);
+      ptx::CopyIfAny16<AheadToo>(shared + target_ + i * kRowStep * kRowBytes,
+                                 x_ + static_cast<uint64_t>(base_[i] + offset_) * kUnitBytes,
+                                 taps_[i], bit_);
     }
   }
 
@@ -185,13 +223,15 @@ class GatherLoad {
   RowTable<TileM>& table_;
   const char* x_;
   int thread_, lane_unit_, first_row_;
+  int pixel_units_, period_;  // period: steps of K that read the same channels; 0: in memory order
   int first_ = 0, found_ = 0, current_ = 0;
   int32_t* pixels_ = nullptr;
   PixelRows::Listed listed_[kLooked];
   PixelRows::Placed placed_[kLooked];
   uint32_t target_;
   int tap_ = 0, unit_ = 0, word_ = -1;
-  uint32_t base_[kRows], taps_[kRows], at_[kRows], exists_ = 0;
+  uint32_t base_[kRows], taps_[kRows];  // of a row that is copied: where, and 32 taps
+  uint32_t offset_ = 0, bit_ = 0;       // of the current step
 };
 
 }  // namespace jaxsparse

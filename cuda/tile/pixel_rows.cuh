@@ -16,13 +16,17 @@ struct OutputPixel {
 
 class PixelRows {
  public:
+  // The count is asked for here, and awaited where it is first read.
   __device__ PixelRows(const ConvParams& p, const RowList& list)
-      : p_(p), list_(list), area_(list.tile_h * list.tile_w), rows_(Tiles(list) * area_) {}
+      : p_(p), list_(list), count_(list.count == nullptr ? list.capacity : *list.count) {}
 
-  __device__ int rows() const { return rows_; }
+  __device__ int rows() const {
+    return min(max(count_, 0), list_.capacity) * list_.tile_area.value;
+  }
 
   // A row is found in three steps, so that nobody need wait for a load that was just begun: what
-  // the list says, where that is and its word of the mask, and the pixel.
+  // the list says, where that is and its word of the mask, and the pixel. Only the last one needs
+  // the count: what the list holds behind it is read and not used.
   struct Listed {
     int id[3];  // the tile, or (b, y0, x0)
   };
@@ -31,10 +35,14 @@ class PixelRows {
     uint32_t word;
   };
 
-  __device__ Listed List(int row) const { return row < rows_ ? Tile(row / area_) : Listed{{-1}}; }
+  __device__ Listed List(int row) const {
+    const int slot = list_.tile_area.Quotient(row);
+    return slot < list_.capacity ? Tile(slot) : Listed{{-1}};
+  }
 
   __device__ Placed Place(int row, const Listed& listed) const {
-    const int inside = row % area_, dy = inside / list_.tile_w;
+    const int inside = row - list_.tile_area.Quotient(row) * list_.tile_area.value;
+    const int dy = list_.tile_width.Quotient(inside);
     OutputPixel pixel = Origin(listed);
     pixel.y += dy;
     pixel.x += inside - dy * list_.tile_w;
@@ -44,9 +52,9 @@ class PixelRows {
 
   // Inactive past the list, outside the image, where its mask bit is unset or its id makes no
   // sense.
-  __device__ OutputPixel Find(const Placed& placed) const {
+  __device__ OutputPixel Find(int row, const Placed& placed) const {
     OutputPixel pixel = placed.pixel;
-    pixel.active = pixel.active && ((placed.word >> (pixel.x % 32)) & 1);
+    pixel.active = pixel.active && row < rows() && ((placed.word >> (pixel.x % 32)) & 1);
     return pixel;
   }
 
@@ -63,14 +71,13 @@ class PixelRows {
     return (pixel.b * p_.out_h + pixel.y) * p_.out_w + pixel.x;
   }
 
-  // The first pixel of the listed tile `slot`; inactive where its id makes no sense.
-  __device__ OutputPixel TileOrigin(int slot) const { return Origin(Tile(slot)); }
-
- private:
-  __device__ static int Tiles(const RowList& list) {
-    return list.count == nullptr ? list.capacity : min(max(*list.count, 0), list.capacity);
+  // The first pixel of the listed tile `slot`; inactive past the list's room, or where its id makes
+  // no sense.
+  __device__ OutputPixel TileOrigin(int slot) const {
+    return slot < list_.capacity ? Origin(Tile(slot)) : OutputPixel{0, 0, 0, false};
   }
 
+ private:
   __device__ Listed Tile(int slot) const {
     if (list_.ids == nullptr) return {{slot}};
     if (list_.grid_aligned) return {{list_.ids[slot]}};
@@ -86,12 +93,11 @@ class PixelRows {
       return inside ? origin : OutputPixel{0, 0, 0, false};
     }
     const int id = listed.id[0];
-    const int columns = (p_.out_w + list_.tile_w - 1) / list_.tile_w;
-    const int rows = (p_.out_h + list_.tile_h - 1) / list_.tile_h;
-    const int line = id / columns;
-    const int b = line / rows;
+    const int line = list_.grid_columns.Quotient(id);
+    const int b = list_.grid_rows.Quotient(line);
     if (id < 0 || b >= p_.batch) return {0, 0, 0, false};
-    return {b, (line - b * rows) * list_.tile_h, (id - line * columns) * list_.tile_w, true};
+    return {b, (line - b * list_.grid_rows.value) * list_.tile_h,
+            (id - line * list_.grid_columns.value) * list_.tile_w, true};
   }
 
   __device__ const uint32_t* MaskWord(const OutputPixel& pixel) const {
@@ -101,7 +107,7 @@ class PixelRows {
 
   const ConvParams& p_;
   const RowList list_;  // held: a parameter that is found by an index is slow to read
-  int area_, rows_;
+  const int count_;
 };
 
 }  // namespace jaxsparse

@@ -54,6 +54,13 @@ class TileSchedule {
     }
   }
 
+  // The M tile of the worker's first segment, if whole tiles go to every worker: what can be looked
+  // up before the count is known.
+  __device__ static int FirstTile(int n_tiles, int rank) {
+    const int worker = static_cast<int>(blockIdx.x) / kCtas;
+    return worker / n_tiles * Cluster + (SplitK == 1 ? rank : 0);
+  }
+
   // The next segment, or false when this worker is done.
   __device__ bool Next(Segment* s) {
     if (tile_ < whole_) {
@@ -110,7 +117,8 @@ class TileSchedule {
   static_assert(!StreamK || SplitK == 1, "stream_k and split_k exclude each other");
 
   __device__ Segment Locate(int t, int begin, int end) const {
-    return {t / n_tiles_ * Cluster + (SplitK == 1 ? rank_ : 0), t % n_tiles_, begin, end, 0};
+    const int group = n_tiles_ == 1 ? t : t / n_tiles_;  // a division takes long
+    return {group * Cluster + (SplitK == 1 ? rank_ : 0), t - group * n_tiles_, begin, end, 0};
   }
   // The number of this worker's run of streamed steps, and where run `run` begins.
   __device__ int run() const { return workers_ - 1 - worker_; }

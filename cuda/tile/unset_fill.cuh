@@ -186,12 +186,19 @@ class UnsetFill {
 
   // The words from the next one on.
   __device__ void LookAhead() {
-    uint32_t turn = at_.turn;
+    const uint32_t words = Words(), stride = at_.stride;
+    // turn = period * width + rest; without shares `rest` is the word. Divisions take long.
+    const uint32_t width = Shares ? at_.width : ~0u;
+    uint32_t period = Shares ? at_.turn / width : 0, rest = at_.turn - period * width;
+    const uint32_t periods = Shares ? stride / width : 0, step = stride - periods * width;
 #pragma unroll 1
-    for (int i = 0; i < kBatch; ++i, turn += at_.stride) {
-      const uint32_t word = WordOf(turn);
-      if (word >= Words()) return;
+    for (int i = 0; i < kBatch; ++i) {
+      const uint32_t word = Shares ? period * kPeriod + at_.first + rest : rest;
+      if (word >= words) return;
       ptx::CopyAsync4(ptx::SharedAddress(&at_.ahead[i]), p_.words + word);
+      period += periods;
+      rest += step;
+      if (rest >= width) rest -= width, ++period;
     }
   }
 

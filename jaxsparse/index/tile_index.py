@@ -18,6 +18,7 @@ from jaxsparse.index.compact import ListSpec
 from jaxsparse.index.mask_list import list_mask
 from jaxsparse.index.types import TileIndex, index_of_words, room_for
 from jaxsparse.select import default_tile
+from jaxsparse.select.config import settings
 from jaxsparse.select.explain import record
 
 
@@ -43,7 +44,8 @@ def tile_index(
             have, and so does a larger one. A smaller one saves memory; when it does not suffice,
             `overflow` is set.
         ordered: list in ascending order (per component: by the raster position of a tile's first
-            pixel). Otherwise the order is whichever is fastest, and may differ from call to call.
+            pixel), as `js.config(deterministic=True)` does, too. Otherwise the order is whichever
+            is fastest, and may differ from call to call.
         align: "grid", or "component": each 8-connected component has tiles of its own, from the
             corner of its bounding box. Tiles of two components may overlap.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
@@ -74,6 +76,7 @@ def build_index(
     check_align(align)
     if not isinstance(ordered, (bool, np.bool_)):
         raise TypeError(f"ordered must be a bool, not {type(ordered).__name__}")
+    ordered = bool(ordered) or settings().deterministic
     tile = default_tile() if tile is None else check_tile(tile)
     check_size(shape, tile, align)
     room = room_for(shape, tile, align, capacity)

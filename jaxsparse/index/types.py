@@ -24,6 +24,7 @@ from jaxsparse.index.checks import (
 )
 from jaxsparse.index.compact import ListSpec, list_tiles
 from jaxsparse.mask.draw import draw_index
+from jaxsparse.select.config import settings
 
 _DATA = ("ids", "count", "overflow", "words")
 _META = ("tile", "shape", "capacity", "align")
@@ -193,7 +194,8 @@ def index_of_words(
     tile = check_tile(tile)
     check_size(shape, tile, align)
     room = room_for(shape, tile, align, capacity)
-    spec = ListSpec(width, tile, room, bool(ordered), align, implementation_key(implementation))
+    ordered = bool(ordered) or settings().deterministic
+    spec = ListSpec(width, tile, room, ordered, align, implementation_key(implementation))
     ids, count, overflow = list_tiles(words, spec)
     return TileIndex(ids, count, overflow, words, tile, shape, room, align)
 

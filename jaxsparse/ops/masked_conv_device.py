@@ -22,6 +22,7 @@ from jaxsparse.ops.masked_conv_native import (
     attributes,
     mma_channels,
     reason_against,
+    sides_of,
     sizes,
 )
 from jaxsparse.select.costs import (
@@ -40,8 +41,12 @@ from jaxsparse.select.variants import Variant, table
 
 #: The most candidates of one call (docs/kernels/contract.md).
 MOST = 8
-#: Microseconds of clearing the flags, which candidates that stream K need.
+#: Microseconds of clearing the flags that candidates which stream K need: theirs have it in their
+#: rates, and the others pay it beside them.
 CLEARING_US = 1.0
+#: Rows of 256 columns are taken before others also where they are this much slower on average: the
+#: rates know the last waves, which streaming K shortens, only roughly.
+WIDE_AHEAD = 0.995
 #: A candidate that lowers the mean share of the best by less than this is left out.
 LEAST_GAIN = 0.001
 #: How much longer mma.sync rows of 64 columns take beside others: the kernel that holds all leaves
@@ -122,7 +127,7 @@ def _cost(
     platform: str, row: Variant, rate: Rate, work: Work, index: TileIndex, place: int | None
 ) -> Candidate:
     """The candidate over list `place`, which is `index`; over every tile of it where None."""
-    area, tiles = math.prod(index.tile), index.n_tiles if place is None else None
+    area, tiles = math.prod(sides_of(index)), index.n_tiles if place is None else None
     if platform == "cpu":
         where: Any = {"number": row.number, "tiles": tiles, "place": place or 0}
         macs = work.taps * work.channels * work.outputs / 1e6
@@ -149,13 +154,13 @@ def portfolio(
     tiles = [like.n_tiles for like in lists_of(index)]
 
     def mean(few: tuple[Candidate, ...]) -> float:
-        streams = any(_streams(rows[c.variant]) for c in few)
-        return mean_cost(few, *tiles) + CLEARING_US * streams if few else math.inf
+        return mean_cost(few, *tiles) if few else math.inf
 
     # The two kernels that choose (docs/kernels/masked_conv.md, "In the kernel that chooses").
-    broad = [c for c in stand if wide(rows[c.variant])]
-    whole = [c for c in stand if not _streams(rows[c.variant])]
-    return min(_few(index, whole), _few(index, broad), key=mean)
+    broad = [_cleared(rows[c.variant], c) for c in stand if wide(rows[c.variant])]
+    whole = [c for c in stand if not streams(rows[c.variant])]
+    narrow_ones, wide_ones = _few(index, whole), _few(index, broad)
+    return wide_ones if WIDE_AHEAD * mean(wide_ones) <= mean(narrow_ones) else narrow_ones
 
 
 def wide(row: Variant) -> bool:
@@ -163,8 +168,17 @@ def wide(row: Variant) -> bool:
     return row.fields.get("tile_n", 0) == WIDE
 
 
-def _streams(row: Variant) -> bool:
+def streams(row: Variant) -> bool:
+    """Whether this row cuts the last wave into equal runs of K."""
     return bool(row.fields.get("stream_k"))
+
+
+def _cleared(row: Variant, c: Candidate) -> Candidate:
+    """What the candidate costs where flags are cleared for others."""
+    if streams(row):
+        return c
+    start, each, place, wave, per_wave = c.cost
+    return c._replace(cost=(start + CLEARING_US, each, place, wave, per_wave))
 
 
 def _beside(row: Variant, c: Candidate) -> Candidate:

@@ -11,7 +11,7 @@ from jaxsparse.ffi.platform import NAMES, is_hopper, plan
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
 from jaxsparse.index.types import cover_words, index_of_words
-from jaxsparse.ops.masked_conv_native import DTYPES, attributes, sizes
+from jaxsparse.ops.masked_conv_native import DTYPES, attributes, check_pixels, sides_of, sizes
 from jaxsparse.select.explain import record
 from jaxsparse.select.select import Choice
 from jaxsparse.select.table import Rung
@@ -61,7 +61,8 @@ def dkernel(
         why = reason_against(p, variant, kernel_hw, x, g) if variant else None
         if why:
             raise ValueError(f"{OP}: variant={variant!r}: {why}")
-        scratch = ask(geometry, index.capacity, *index.tile, number)
+        check_pixels(index)
+        scratch = ask(geometry, index.capacity, *sides_of(index), number)
     return ffi_call(
         "jaxsparse_masked_conv_dkernel",
         [(shape, np.float32), ((scratch,), np.uint8)],

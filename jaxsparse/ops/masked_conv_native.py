@@ -18,8 +18,8 @@ from jaxsparse.select.variants import Variant, table
 DTYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
 #: Multiprocessors of a device that nothing is known of.
 USUAL_PROCESSORS = 100
-#: Pixels that a list may hold: a compute tile past the last one is numbered, too.
-MOST_ROWS = 2**31 - 1 - 1024
+#: Pixels that the tiles of a list may hold together, on a GPU.
+MOST_PIXELS = 2**30
 ACTIVATIONS = {None: 0, "relu": 1, "relu6": 2, "silu": 3, "gelu": 4}
 
 
@@ -34,10 +34,32 @@ def attributes(p: Any, index: TileIndex) -> dict[str, int]:
         "dilation_h": geo.dilation[0],
         "dilation_w": geo.dilation[1],
         "groups": geo.groups,
-        "tile_h": index.tile[0],
-        "tile_w": index.tile[1],
+        "tile_h": sides_of(index)[0],
+        "tile_w": sides_of(index)[1],
         "precision": int(p.precision == "highest"),
     }
+
+
+def sides_of(index: TileIndex) -> tuple[int, int]:
+    """The tile as the handlers take it: where it is larger than the image, as large as that and a
+    multiple of 8, which lists the same.
+    """
+    (th, tw), (_, height, width) = index.tile, index.shape
+    return min(th, max(8, -(-height // 8) * 8)), min(tw, max(8, -(-width // 8) * 8))
+
+
+def check_pixels(index: TileIndex) -> None:
+    """Refuse a list that the CUDA handlers do not take.
+
+    Raises:
+        ValueError: naming it.
+    """
+    pixels = index.capacity * math.prod(sides_of(index))
+    if pixels > MOST_PIXELS:
+        raise ValueError(
+            f"mask: a list of {index.capacity} tiles of {index.tile} holds {pixels} pixels; on a "
+            f"GPU masked_conv takes {MOST_PIXELS}: give js.tile_index a smaller capacity"
+        )
 
 
 def forward(
@@ -121,8 +143,6 @@ def reason_against(
     vector = 16 // x.dtype.itemsize
     if p.geometry.groups != 1:
         return f"groups={p.geometry.groups}: it takes 1"
-    if index.capacity * math.prod(index.tile) > MOST_ROWS:
-        return f"capacity={index.capacity} tiles of {index.tile}: it takes {MOST_ROWS} pixels"
     if variant == "ffma":
         vector = 4
         if x.dtype != np.float32 or p.precision != "highest":
@@ -150,7 +170,7 @@ def _reason_against_boxes(p: Any, x: Any, index: TileIndex, x_words: Any) -> str
         return "boxes: the input is masked"
     if tuple(p.geometry.lhs_dilation) != (1, 1):
         return f"boxes: lhs_dilation={p.geometry.lhs_dilation}: they take 1"
-    if any(side % 8 for side in index.tile):
+    if any(side % 8 for side in sides_of(index)):
         return f"boxes: tile={index.tile}: its sides must be multiples of 8"
     if x.shape[3] % channels and x.shape[3] != narrow:
         few = "" if narrow is None else f"{narrow} and "

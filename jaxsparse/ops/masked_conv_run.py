@@ -125,6 +125,8 @@ def fold_index(index: TileIndex, batched: Any, axis_size: int) -> TileIndex:
 
 def _on_device(p: ConvParams, platform: str, x, kernel, bias, base, index, x_words, residual):
     """Run the variant that `select/` chooses; the dense convolution is among them."""
+    if platform == "cuda":
+        native.check_pixels(index)
     problem = problem_of(p, x, kernel, index, platform)
     args = (x, kernel, bias, base, index, x_words, residual)
     branches = {

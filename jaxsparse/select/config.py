@@ -65,7 +65,8 @@ def config(
             pays, else "static".
         variant: a name (`js.variants(op)`), which every op inside takes and no other; or a Variant,
             which the calls of its own op take.
-        deterministic: bitwise equal results from run to run (ordered indices, ordered sums).
+        deterministic: bitwise equal results from run to run (ordered indices, ordered sums). An
+            index that was built outside of the block keeps its order.
         tuning: a table to choose from instead of the shipped one.
 
     What is not given keeps its value from outside. The settings are part of the jit key.

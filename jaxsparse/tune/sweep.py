@@ -112,11 +112,17 @@ def _unknown(place: int) -> tuple[float, float, float, float, float]:
 
 
 def grouped(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
-    """Calls of at most eight candidates; wide ones, which have a kernel of their own, apart."""
+    """Calls of at most eight candidates; wide ones, which have a kernel of their own, apart, and
+    those that stream K, whose call clears flags.
+    """
     rows = table("masked_conv", "cuda")
+
+    def kind(c: Candidate) -> tuple[bool, bool]:
+        return device.wide(rows[c.variant]), device.streams(rows[c.variant])
+
     found = []
-    for kind in (False, True):
-        part = [c for c in candidates if device.wide(rows[c.variant]) == kind]
+    for wanted in sorted({kind(c) for c in candidates}):
+        part = [c for c in candidates if kind(c) == wanted]
         found += [tuple(part[i : i + device.MOST]) for i in range(0, len(part), device.MOST)]
     return found
 

@@ -103,3 +103,15 @@ def test_the_tuning_table_names_a_tile(implementation):
     index = js.tile_index(np.ones((1, 32, 32), bool), implementation=implementation)
     assert len(index.tile) == 2
     assert int(index.count) == index.n_tiles
+
+
+def test_deterministic_lists_are_ordered(implementation):
+    mask = np.random.default_rng(5).random((3, 200, 300)) < 0.3
+    with js.config(deterministic=True):
+        for made in (
+            js.tile_index(jnp.asarray(mask), (3, 3), implementation=implementation),
+            js.TileIndex.from_words(
+                js.pack_mask(jnp.asarray(mask)), 300, (7, 7), implementation=implementation
+            ),
+        ):
+            check(made, mask, made.tile, ordered=True)

@@ -242,3 +242,18 @@ def test_any_shape(
         implementation=implementation,
     )
     assert_close(got, oracle(x, kernel, mask, strides=strides, dilation=dilation), "float32")
+
+
+def test_a_tile_larger_than_the_image_lists_all_of_it(rng, implementation):
+    diff, mask = make_inputs(rng, 0.4)
+    mask = jnp.asarray(mask)
+
+    def run(tile):
+        index = js.tile_index(mask, tile)
+        return jax.value_and_grad(
+            lambda d: jnp.sum(apply(d, index, implementation=implementation) ** 2)
+        )(diff)
+
+    with jax.default_matmul_precision("highest"):  # a GPU's default is TF32
+        want, got = run((16, 40)), run((4096, 4096))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4), got, want)

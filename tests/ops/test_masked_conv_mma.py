@@ -199,8 +199,11 @@ def test_where_nothing_was_measured_channels_decide(monkeypatch):
     assert first(256, 256) == "mma128n128"
     few = js.tile_index(jnp.ones((1, 16, 16), bool), (1, 1))
     assert native.variants(params(), "cuda", *arrays_of(256, 256), few)[0] == "mma64n64"
-    huge = dataclasses.replace(few, tile=(2**12, 2**12))
-    assert native.variants(params(), "cuda", *arrays_of(256, 256), huge) == ["direct"]
+    large = dataclasses.replace(few, tile=(2**12, 2**12))  # than the image: a tile of 16 x 16
+    assert native.variants(params(), "cuda", *arrays_of(256, 256), large)[0] == "mma64n64"
+    native.check_pixels(dataclasses.replace(large, capacity=2**22))
+    with pytest.raises(ValueError, match="mask: a list of 4194305 tiles"):
+        native.check_pixels(dataclasses.replace(large, capacity=2**22 + 1))
 
 
 @built
