@@ -10,12 +10,13 @@
 // Predicted: a step of 128x256x64 keeps the tensor cores busy for 1024 cycles and moves 48 KB into
 //           shared memory; 32 warp-wide copies of 512 bytes gather A.
 // Measured (H200, 3x3, 256 -> 256 channels, bf16): about 1310 cycles a step, 715 TFLOP/s on 131072
-//           rows, 90 % of the floor. A gathering copy takes about 20 cycles, so a step of 128 rows
-//           cannot be shorter than 650: tiles of 128 and 64 columns (512 and 256 cycles of tensor
-//           core) are bound by the gather, at 430 to 530 and 230 to 350 TFLOP/s (boxes are not:
-//           masked_conv_box.cuh). Sharing the weights in a cluster, gathering through L1 with more
-//           room for it, or more stages change nothing. Zeros for 70 % of 67 MB cost 3 us of 85
-//           beside the products, and 15 us in a kernel of their own.
+//           rows, 90 % of the floor. Its copies and products move 128 KB of shared memory, 1000
+//           cycles at full width, and 48 KB from L2, which gives a multiprocessor 34 to 37 bytes a
+//           cycle where all 132 read. Tiles of 128 and 64 columns (512 and 256 cycles of tensor
+//           core) take 800 and 570 to 800: a loading warp executes about 115 instructions a step,
+//           alone on its scheduler. Sharing the weights in a cluster, or a step a warp instead of
+//           all warps a step, is no faster. Zeros for 70 % of 67 MB cost 3 us of 85 beside the
+//           products, and 15 us in a kernel of their own.
 // Grid:     persistent, one CTA a multiprocessor.
 #pragma once
 
@@ -93,6 +94,7 @@ __device__ __forceinline__ void Produce(const CUtensorMap* map, typename C::Shar
   typename C::Position at;
   Segment s, next;
   int slot = 0;
+  uint32_t turn = thread / 32;  // the warps take turns to load the weights: 0 announces them, too
   bool more = schedule.Next(&next);
   if (C::kStreamK && more) {
     gather.Announce(next.m_tile, shared.pixels[slot]);
@@ -105,19 +107,25 @@ __device__ __forceinline__ void Produce(const CUtensorMap* map, typename C::Shar
     more = schedule.Next(&next);
     slot = slot + 1 == C::kPixelSlots ? 0 : slot + 1;
     if (more) gather.Announce(next.m_tile, shared.pixels[slot]);
-    for (int step = s.begin; step < s.end; ++step) {
+    // The three steps of the look-up lie apart, so that what one loads has come when the next one
+    // needs it.
+    const int apart = max((s.end - s.begin) / 3, 1);
+    for (int step = s.begin, look = s.begin; step < s.end; ++step) {
       const uint32_t full = shared.ring.Full(at.stage);
-      const int k = gather.unit() * (kUnitBytes / DTypeTraits<typename C::T>::kBytes);
       shared.ring.WaitEmpty(at);
-      if (thread == 0) ptx::BarrierArriveExpect(full, C::Weights::kBytes);
-      if (thread % 32 == 0) {
-        weights.template Load<kWarps>(ptx::SharedAddress(shared.b[at.stage]), column, k, full,
-                                      thread / 32);
-      }
       gather.Copy(ptx::SharedAddress(shared.a[at.stage]));
       ptx::BarrierArriveAfterCopies(full);
+      if (thread % 32 == 0 && turn < C::kTileN / kBlockColumns) {
+        if (turn == 0) ptx::BarrierArriveExpect(full, C::Weights::kBytes);
+        const int k = gather.unit() * (kUnitBytes / DTypeTraits<typename C::T>::kBytes);
+        weights.template Load<kWarps>(ptx::SharedAddress(shared.b[at.stage]), column, k, full,
+                                      static_cast<int>(turn));
+      }
+      turn = (turn + 1) % kWarps;
       gather.Advance();
       at.Advance();
+      if (step != look && step + 1 != s.end) continue;
+      look += apart;
       do {
         gather.LookUp(rows);
       } while (step + 1 == s.end && !gather.Found());

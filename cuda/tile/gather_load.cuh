@@ -94,8 +94,7 @@ class GatherLoad {
     found_ = 0;
   }
 
-  // One step of the look-up; once a K step, so that what it loads has come when the next one needs
-  // it.
+  // One step of the look-up: what it loads the next one needs.
   __device__ void LookUp(const PixelRows& rows) {
     if (found_ == kLookUps) return;
     if (found_ == 0) {
