@@ -50,15 +50,16 @@ struct DeviceBody {
   // Wide: in the kernel of rows of 256 columns; else in the one of rows that do not stream K.
   template <bool Wide>
   __device__ static __forceinline__ void Run(const DeviceParams& p, const CUtensorMap& weights,
-                                             const CUtensorMap& image, int source, uint8_t* raw) {
+                                             const CUtensorMap& image, const RowList& rows,
+                                             uint8_t* raw) {
     if constexpr (!kHeld || (Wide ? !kWide : StreamK != 0)) {
       // not a body of this kernel
     } else if constexpr (Box != 0) {
       static_assert(Boxes::kThreads == kConvThreads, "bodies of one kernel share its threads");
-      RunBoxConv<Boxes>(p.conv, p.rows[source], p.plan, weights, image, raw);
+      RunBoxConv<Boxes>(p.conv, rows, p.plan, weights, image, raw);
     } else {
       static_assert(Gather::kThreads == kConvThreads, "bodies of one kernel share its threads");
-      RunMaskedConv<Gather>(p.conv, p.rows[source], weights, raw);
+      RunMaskedConv<Gather>(p.conv, rows, weights, raw);
     }
   }
 };
@@ -84,10 +85,11 @@ __global__ void __launch_bounds__(kConvThreads, 1)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ uint8_t raw[];
   const Pick pick(p);
+  const RowList& rows = HoldRows(p, pick.source());
   switch (pick.variant()) {
-#define JAXSPARSE_VARIANT(number, name, ...)                                               \
-  case number:                                                                             \
-    DeviceBody<T, __VA_ARGS__>::template Run<Wide>(p, weights, image, pick.source(), raw); \
+#define JAXSPARSE_VARIANT(number, name, ...)                                      \
+  case number:                                                                    \
+    DeviceBody<T, __VA_ARGS__>::template Run<Wide>(p, weights, image, rows, raw); \
     break;
 #include "masked_conv_table.inc"
 #undef JAXSPARSE_VARIANT

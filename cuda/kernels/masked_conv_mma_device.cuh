@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
                               const __grid_constant__ MmaParams mma) {
   extern __shared__ __align__(128) uint8_t raw[];
   const Pick pick(p);
-  const RowList& list = p.rows[pick.source()];
+  const RowList list = p.rows[pick.source()];  // held: slow to read where it is
   switch (pick.variant()) {
 #define JAXSPARSE_VARIANT(number, name, ...)                             \
   case number:                                                           \

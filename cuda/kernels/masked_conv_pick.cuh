@@ -54,4 +54,17 @@ class Pick {
   int variant_, source_;
 };
 
+// The description of the list that was picked, in shared memory: a parameter that is found by an
+// index is slow to read, and the loading warps have no registers to hold it. All threads; there are
+// at least as many as it has words.
+__device__ __forceinline__ const RowList& HoldRows(const DeviceParams& p, int source) {
+  __shared__ RowList held;
+  const auto* from = reinterpret_cast<const uint32_t*>(&p.rows[source]);
+  if (threadIdx.x < sizeof(RowList) / sizeof(uint32_t)) {
+    reinterpret_cast<uint32_t*>(&held)[threadIdx.x] = from[threadIdx.x];
+  }
+  __syncthreads();
+  return held;
+}
+
 }  // namespace jaxsparse

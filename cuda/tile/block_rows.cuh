@@ -9,8 +9,7 @@ namespace jaxsparse {
 
 class BlockRows {
  public:
-  __device__ BlockRows(const ConvParams& p, const RowList& list)
-      : p_(p), pixels_(p, list), area_(list.tile_area), width_(list.tile_width) {}
+  __device__ BlockRows(const ConvParams& p, const RowList& list) : p_(p), pixels_(p, list) {}
 
   __device__ int rows() const { return pixels_.rows(); }
 
@@ -18,12 +17,13 @@ class BlockRows {
   // lie outside of the image.
   __device__ OutputPixel Origin(int block) const {
     const int row = block * kBlockRows;
-    const int slot = area_.Quotient(row);
-    const int inside = (row - slot * area_.value) / kBlockSide;  // columns of 8 pixels
-    const int line = width_.Quotient(inside);
+    const Divisor &area = pixels_.list().tile_area, &width = pixels_.list().tile_width;
+    const int slot = area.Quotient(row);
+    const int inside = (row - slot * area.value) / kBlockSide;  // columns of 8 pixels
+    const int line = width.Quotient(inside);
     OutputPixel origin = pixels_.TileOrigin(slot);
     origin.y += line * kBlockSide;
-    origin.x += inside - line * width_.value;
+    origin.x += inside - line * width.value;
     origin.active = origin.active && row < pixels_.rows();  // behind the load of the id
     return origin;
   }
@@ -44,7 +44,6 @@ class BlockRows {
  private:
   const ConvParams& p_;
   PixelRows pixels_;
-  const Divisor area_, width_;  // of a listed tile, in pixels
 };
 
 }  // namespace jaxsparse

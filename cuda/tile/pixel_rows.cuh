@@ -16,9 +16,12 @@ struct OutputPixel {
 
 class PixelRows {
  public:
-  // The count is asked for here, and awaited where it is first read.
+  // The count is asked for here, and awaited where it is first read. `list` stays where it is: not
+  // a parameter that is found by an index, which is slow to read.
   __device__ PixelRows(const ConvParams& p, const RowList& list)
       : p_(p), list_(list), count_(list.count == nullptr ? list.capacity : *list.count) {}
+
+  __device__ const RowList& list() const { return list_; }
 
   __device__ int rows() const {
     return min(max(count_, 0), list_.capacity) * list_.tile_area.value;
@@ -106,7 +109,7 @@ class PixelRows {
   }
 
   const ConvParams& p_;
-  const RowList list_;  // held: a parameter that is found by an index is slow to read
+  const RowList& list_;
   const int count_;
 };
 
