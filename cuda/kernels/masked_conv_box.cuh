@@ -61,7 +61,8 @@ struct BoxConvConfig {
   static_assert(kSharedBytes <= 227 * 1024, "the stages do not fit in shared memory");
 };
 
-// What a CTA works on; the members are parameters of the kernel.
+// What a CTA works on; the members are parameters of the kernel, the list of `rows` may be shared
+// memory.
 struct BoxConv {
   const ConvParams& p;
   const BoxPlan& plan;

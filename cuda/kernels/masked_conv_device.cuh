@@ -3,7 +3,8 @@
 //
 // Floor:    that of the candidate that runs. Choosing adds one load that all CTAs share (the number
 //           that the index kernel wrote), or, where an index serves many ops, the count and the
-//           cost row of each lane's candidate and five rounds of shuffles.
+//           cost row of each lane's candidate and five rounds of shuffles; and a copy of the list's
+//           description to shared memory, behind which all threads meet.
 // Tile:     the candidate's. All bodies have the same threads and no cluster; the launch asks for
 //           the shared memory of the largest, which costs nothing at one CTA a multiprocessor.
 // Pipeline: pick -> the body of masked_conv_wgmma.cuh or masked_conv_box.cuh. The branch is uniform
@@ -77,12 +78,16 @@ constexpr int DeviceSharedBytes() {
   return most;
 }
 
+static_assert(sizeof(RowList) % sizeof(uint32_t) == 0 &&
+              sizeof(RowList) <= kConvThreads * sizeof(uint32_t));  // HoldRows
+
 template <typename T, bool Wide>
 __global__ void __launch_bounds__(kConvThreads, 1)
     MaskedConvDeviceKernel(const __grid_constant__ DeviceParams p,
                            const __grid_constant__ CUtensorMap weights,
                            const __grid_constant__ CUtensorMap image) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  static_assert(DeviceSharedBytes<T>() + sizeof(RowList) <= 227 * 1024);
   extern __shared__ uint8_t raw[];
   const Pick pick(p);
   const RowList& rows = HoldRows(p, pick.source());

@@ -12,7 +12,7 @@
 //           written by the same CTAs after their tiles.
 // Predicted: mma.sync reaches 62 % of wgmma's rate on an H200, 490 TFLOP/s in bf16; a step of
 //           128 x 128 x 64 is then 830 cycles of a multiprocessor, and brings 32 KB by 64 warp-wide
-//           copies, 1,280 cycles at 20 each (masked_conv_wgmma.cuh): 320 TFLOP/s.
+//           copies, 1,280 cycles at 20 each: 320 TFLOP/s.
 // Measured (H200, 3x3, 256 -> 256 channels, 128 x 128): 328 TFLOP/s in bf16 on 131072 rows, 60 % of
 //           m128n128 and 47 % of m128n256; 168 in TF32, 58 %. ncu: 55 % of the tensor cores'
 //           cycles, 47 % of the LSU pipe's, 34 % of the issue slots; two warps a scheduler wait for

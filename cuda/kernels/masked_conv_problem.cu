@@ -75,7 +75,9 @@ const char* ConvSizeReason(const MaskedConvArgs& a) {
   const int64_t reach =
       std::max(g.out_h * g.stride_h + int64_t{g.kernel_h} * g.dilation_h + std::abs(g.pad_top),
                g.out_w * g.stride_w + int64_t{g.kernel_w} * g.dilation_w + std::abs(g.pad_left));
-  if (reach > kMax || g.in_h * g.lhs_dilation_h > kMax || g.in_w * g.lhs_dilation_w > kMax) {
+  const int64_t inputs = std::max(g.in_h * g.lhs_dilation_h + std::abs(g.pad_top),
+                                  g.in_w * g.lhs_dilation_w + std::abs(g.pad_left));
+  if (reach > kMax || inputs > kMax) {
     return "an image side passes 2^31 pixels";
   }
   return nullptr;
@@ -106,8 +108,8 @@ RowList MakeRowList(const ConvGeometry& g, const TileList& list) {
           list.grid_aligned,
           MakeDivisor(int64_t{list.tile_h} * list.tile_w),
           MakeDivisor(list.tile_w),
-          MakeDivisor(CeilDivide(g.out_h, list.tile_h)),
-          MakeDivisor(CeilDivide(g.out_w, list.tile_w))};
+          MakeDivisor(CeilDivide(g.out_h, std::max(list.tile_h, 1))),
+          MakeDivisor(CeilDivide(g.out_w, std::max(list.tile_w, 1)))};
 }
 
 ConvParams MakeConvParams(const MaskedConvArgs& a) {

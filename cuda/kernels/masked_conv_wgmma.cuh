@@ -10,13 +10,13 @@
 // Predicted: a step of 128x256x64 keeps the tensor cores busy for 1024 cycles and moves 48 KB into
 //           shared memory; 32 warp-wide copies of 512 bytes gather A.
 // Measured (H200, 3x3, 256 -> 256 channels, bf16): about 1310 cycles a step, 715 TFLOP/s on 131072
-//           rows, 90 % of the floor. Its copies and products move 128 KB of shared memory, 1000
-//           cycles at full width, and 48 KB from L2, which gives a multiprocessor 34 to 37 bytes a
+//           rows, 90 % of the floor. Its copies and products move 128 KiB of shared memory, 1024
+//           cycles at full width, and 48 KiB from L2, which gives a multiprocessor 34 to 40 bytes a
 //           cycle where all 132 read. Tiles of 128 and 64 columns (512 and 256 cycles of tensor
-//           core) take 800 and 570 to 800: a loading warp executes about 115 instructions a step,
-//           alone on its scheduler. Sharing the weights in a cluster, or a step a warp instead of
-//           all warps a step, is no faster. Zeros for 70 % of 67 MB cost 3 us of 85 beside the
-//           products, and 15 us in a kernel of their own.
+//           core) take 700 to 800 then, and 570 where few multiprocessors read: a loading warp
+//           executes about 115 instructions a step, alone on its scheduler. Sharing the weights in
+//           a cluster, or a step a warp instead of all warps a step, is no faster. Zeros for 70 %
+//           of 67 MB cost 3 us of 85 beside the products, and 15 us in a kernel of their own.
 // Grid:     persistent, one CTA a multiprocessor.
 #pragma once
 
@@ -206,7 +206,8 @@ __device__ __forceinline__ void Consume(const ConvParams& p, typename C::Shared&
 
 // A CTA's whole work as variant C: any kernel of C::kThreads threads, C::kSharedBytes of dynamic
 // shared memory at `raw` and C's cluster may run it, alone or as one of several that it chooses
-// between uniformly. `p`, `list` and `map` are parameters of the kernel.
+// between uniformly. `p` and `map` are parameters of the kernel;
+// `list` is one, or lies in shared memory.
 template <typename C>
 __device__ __forceinline__ void RunMaskedConv(const ConvParams& p, const RowList& list,
                                               const CUtensorMap& map, uint8_t* raw) {
