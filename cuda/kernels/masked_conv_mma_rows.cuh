@@ -19,6 +19,7 @@ struct MmaRows {
   uint32_t offset[kMaxTaps];  // TapOffset of every tap
 
   __device__ void FillOffsets(const ConvParams& p) {
+    static_assert(kMmaThreads >= kMaxTaps);
     const int taps = p.kernel_h * p.kernel_w;
     const int t = threadIdx.x;
     if (t < kMaxTaps) offset[t] = t < taps ? TapOffset(p, t) : 0;

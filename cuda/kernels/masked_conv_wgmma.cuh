@@ -57,6 +57,7 @@ struct MaskedConvConfig {
       kStages + 3;  // tiles between the one that is looked up and the oldest unstored
   static_assert(kTileM == 128 || kTileM == 256, "tile_m must be 128 or 256");
   static_assert(kSplitK == 1 || kBlocks == 1, "split_k needs tile_m = 128");
+  static_assert(kThreads >= kMaxTaps, "FillOffsets");
 
   using Ring = Pipeline<kStages, kGatherThreads, 4 * kConsumers, kCluster>;
   using Position = RingPosition<kStages>;
@@ -206,8 +207,8 @@ __device__ __forceinline__ void Consume(const ConvParams& p, typename C::Shared&
 
 // A CTA's whole work as variant C: any kernel of C::kThreads threads, C::kSharedBytes of dynamic
 // shared memory at `raw` and C's cluster may run it, alone or as one of several that it chooses
-// between uniformly. `p` and `map` are parameters of the kernel;
-// `list` is one, or lies in shared memory.
+// between uniformly. `p` and `map` are parameters of the kernel; `list` is one, or lies in shared
+// memory.
 template <typename C>
 __device__ __forceinline__ void RunMaskedConv(const ConvParams& p, const RowList& list,
                                               const CUtensorMap& map, uint8_t* raw) {

@@ -23,29 +23,20 @@ namespace ptx {
 template <bool Ahead>
 __device__ __forceinline__ void CopyIfAny16(uint32_t shared, const void* source, uint32_t bits,
                                             uint32_t mask) {
+#define JAXSPARSE_COPY_IF_ANY(AROUND)                                                    \
+  asm volatile(                                                                          \
+      "{\n.reg .pred none;\n.reg .b32 any;\n"                                            \
+      "and.b32 any, %2, %3;\n"                                                           \
+      "setp.eq.u32 none, any, 0;\n"                                                      \
+      "cp.async.cg.shared.global.L2::" AROUND " [%0], [%1], 16, none;\n}" ::"r"(shared), \
+      "l"(source), "r"(bits), "r"(mask)                                                  \
+      : "memory")
   if constexpr (Ahead) {
-    asm volatile(
-        "{\n"
-        ".reg .pred none;\n"
-        ".reg .b32 any;\n"
-        "and.b32 any, %2, %3;\n"
-        "setp.eq.u32 none, any, 0;\n"
-        "cp.async.cg.shared.global.L2::256B [%0], [%1], 16, none;\n"
-        "}" ::"r"(shared),
-        "l"(source), "r"(bits), "r"(mask)
-        : "memory");
+    JAXSPARSE_COPY_IF_ANY("256B");
   } else {
-    asm volatile(
-        "{\n"
-        ".reg .pred none;\n"
-        ".reg .b32 any;\n"
-        "and.b32 any, %2, %3;\n"
-        "setp.eq.u32 none, any, 0;\n"
-        "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, none;\n"
-        "}" ::"r"(shared),
-        "l"(source), "r"(bits), "r"(mask)
-        : "memory");
+    JAXSPARSE_COPY_IF_ANY("128B");
   }
+#undef JAXSPARSE_COPY_IF_ANY
 }
 
 }  // namespace ptx
@@ -63,6 +54,7 @@ struct RowTable {
   } tile[2];
   uint32_t offset[kMaxTaps];  // TapOffset of every tap
 
+  // At least kMaxTaps threads.
   __device__ void FillOffsets(const ConvParams& p, int thread) {
     const int taps = p.kernel_h * p.kernel_w;
     if (thread < kMaxTaps) offset[thread] = thread < taps ? TapOffset(p, thread) : 0;

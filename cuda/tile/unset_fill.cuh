@@ -102,8 +102,8 @@ class UnsetFill {
   }
 
   // The next word.
-  __device__ uint32_t Word() const { return WordOf(at_.turn); }
-  __device__ uint32_t WordOf(uint32_t turn) const {
+  __device__ uint32_t Word() const {
+    const uint32_t turn = at_.turn;
     if constexpr (!Shares) return turn;
     const uint32_t period = turn / at_.width;
     return period * kPeriod + at_.first + turn - period * at_.width;

@@ -16,9 +16,8 @@ from jaxsparse.index.checks import (
 )
 from jaxsparse.index.compact import ListSpec
 from jaxsparse.index.mask_list import list_mask
-from jaxsparse.index.types import TileIndex, index_of_words, room_for
+from jaxsparse.index.types import TileIndex, in_order, index_of_words, room_for
 from jaxsparse.select import default_tile
-from jaxsparse.select.config import settings
 from jaxsparse.select.explain import record
 
 
@@ -76,7 +75,6 @@ def build_index(
     check_align(align)
     if not isinstance(ordered, (bool, np.bool_)):
         raise TypeError(f"ordered must be a bool, not {type(ordered).__name__}")
-    ordered = bool(ordered) or settings().deterministic
     tile = default_tile() if tile is None else check_tile(tile)
     check_size(shape, tile, align)
     room = room_for(shape, tile, align, capacity)
@@ -84,7 +82,7 @@ def build_index(
     check_sharding(mask)
     if align == "grid":
         key = implementation_key(implementation)
-        spec = ListSpec(shape[2], tile, room, bool(ordered), align, key)
+        spec = ListSpec(shape[2], tile, room, in_order(ordered), align, key)
         words, ids, count, overflow = list_mask(mask, spec)
         return TileIndex(ids, count, overflow, words, tile, shape, room)
     return index_of_words(

@@ -194,10 +194,15 @@ def index_of_words(
     tile = check_tile(tile)
     check_size(shape, tile, align)
     room = room_for(shape, tile, align, capacity)
-    ordered = bool(ordered) or settings().deterministic
-    spec = ListSpec(width, tile, room, ordered, align, implementation_key(implementation))
+    key = implementation_key(implementation)
+    spec = ListSpec(width, tile, room, in_order(ordered), align, key)
     ids, count, overflow = list_tiles(words, spec)
     return TileIndex(ids, count, overflow, words, tile, shape, room, align)
+
+
+def in_order(ordered: bool) -> bool:
+    """Whether a list is to be in order: where that is asked for, or `deterministic` in force."""
+    return bool(ordered) or settings().deterministic
 
 
 def cover_words(index: TileIndex) -> jax.Array:

@@ -44,7 +44,7 @@ MOST = 8
 #: Microseconds of clearing the flags that candidates which stream K need: theirs have it in their
 #: rates, and the others pay it beside them.
 CLEARING_US = 1.0
-#: Rows of 256 columns are taken before others also where they are this much slower on average: the
+#: Rows of 256 columns are taken also where they are up to half a percent slower on average: the
 #: rates know the last waves, which streaming K shortens, only roughly.
 WIDE_AHEAD = 0.995
 #: A candidate that lowers the mean share of the best by less than this is left out.
@@ -157,10 +157,9 @@ def portfolio(
         return mean_cost(few, *tiles) if few else math.inf
 
     # The two kernels that choose (docs/kernels/masked_conv.md, "In the kernel that chooses").
-    broad = [_cleared(rows[c.variant], c) for c in stand if wide(rows[c.variant])]
-    whole = [c for c in stand if not streams(rows[c.variant])]
-    narrow_ones, wide_ones = _few(index, whole), _few(index, broad)
-    return wide_ones if WIDE_AHEAD * mean(wide_ones) <= mean(narrow_ones) else narrow_ones
+    broad = _few(index, [_cleared(rows[c.variant], c) for c in stand if wide(rows[c.variant])])
+    whole = _few(index, [c for c in stand if not streams(rows[c.variant])])
+    return broad if WIDE_AHEAD * mean(broad) <= mean(whole) else whole
 
 
 def wide(row: Variant) -> bool:

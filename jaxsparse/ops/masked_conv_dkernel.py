@@ -51,7 +51,7 @@ def dkernel(
     """
     shape = (*kernel_hw, x.shape[3] // p.geometry.groups, g.shape[3])
     if index.align == "component" or (platform == "cuda" and index.tile != (1, 1)):
-        index = pixels_of(index, ordered=p.deterministic)
+        index = pixels_of(index)
     geometry = sizes(p, x.shape, shape, index.shape[1:])
     ask = native(platform).masked_conv_dkernel_workspace
     if platform == "cpu":
@@ -76,9 +76,9 @@ def dkernel(
     )[0]
 
 
-def pixels_of(index: TileIndex, *, ordered: bool) -> TileIndex:
+def pixels_of(index: TileIndex) -> TileIndex:
     """The covered pixels one by one: no pixel twice (components overlap), no product in vain."""
-    return index_of_words(cover_words(index), index.shape[2], (1, 1), ordered=ordered)
+    return index_of_words(cover_words(index), index.shape[2], (1, 1))
 
 
 def explain(p: Any, x: Any, g: Any, kernel_shape: tuple[int, ...], index: TileIndex) -> None:

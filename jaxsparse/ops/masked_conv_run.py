@@ -30,7 +30,6 @@ from jaxsparse.ops.masked_conv_estimate import of_this_device
 from jaxsparse.reference import masked_conv as reference
 from jaxsparse.reference.reach_index import touched_pixels
 from jaxsparse.select import Problem, choose
-from jaxsparse.select.config import settings
 from jaxsparse.select.explain import record
 from jaxsparse.select.select import OnDevice, default_tile, home_platform, select
 from jaxsparse.select.table import estimate_with
@@ -50,11 +49,6 @@ class ConvParams:
     precision: str
     out_dtype: str
     implementation: Implementation = None
-
-    @property
-    def deterministic(self) -> bool:
-        """Whether indices built for this call are ordered."""
-        return settings().deterministic
 
 
 def forward(p: ConvParams) -> Callable[..., jax.Array]:
@@ -120,7 +114,7 @@ def fold_index(index: TileIndex, batched: Any, axis_size: int) -> TileIndex:
     else:
         words = jnp.broadcast_to(cover_words(index), (axis_size, *index.words.shape))
     words = words.reshape(axis_size * b, h, words.shape[-1])
-    return index_of_words(words, w, index.tile, ordered=settings().deterministic)
+    return index_of_words(words, w, index.tile)
 
 
 def _on_device(p: ConvParams, platform: str, x, kernel, bias, base, index, x_words, residual):
@@ -179,7 +173,7 @@ def index_of_mask(p: ConvParams, x: Any, kernel: Any, mask: jax.Array, *, fills:
             chosen = choose(problem, takes, offered).candidates
             if chosen and len(tiles) == 1 + max(0, *(c.list for c in chosen)):
                 return chosen_index(mask, tiles, chosen, implementation=p.implementation)
-    built = build_index(mask, ordered=p.deterministic, implementation=p.implementation)
+    built = build_index(mask, implementation=p.implementation)
     return with_mask(built, mask)
 
 

@@ -23,7 +23,6 @@ from jaxsparse.ops.checks import (
     result_dtype,
 )
 from jaxsparse.ops.masked_conv import masked_conv
-from jaxsparse.select.config import settings
 
 
 def masked_dense(
@@ -125,8 +124,7 @@ def token_index(
         raise ValueError("token_mask is a scalar; it needs at least one axis")
     shape = (math.prod(token_mask.shape[:-1]), 1, token_mask.shape[-1])
     mask = jnp.asarray(token_mask).reshape(shape)
-    ordered = settings().deterministic
-    return build_index(mask, (1, 1), ordered=ordered, implementation=implementation)
+    return build_index(mask, (1, 1), implementation=implementation)
 
 
 def _index(token_mask: Any, batch: tuple[int, ...], implementation: Implementation) -> TileIndex:

@@ -242,10 +242,12 @@ def test_inspection_takes_less_than_a_second(rng):
     assert time.perf_counter() - start < 1.0
 
 
-@pytest.mark.skipif("JAXSPARSE_DATA" not in os.environ, reason="needs JAXSPARSE_DATA")
+REAL = Path(os.environ.get("JAXSPARSE_DATA", "/nonexistent"), "dlmc", "rn50_magnitude_0.9.npz")
+
+
+@pytest.mark.skipif(not REAL.exists(), reason=f"JAXSPARSE_DATA holds no {REAL.name}")
 def test_real_patterns(rng):
-    file = Path(os.environ["JAXSPARSE_DATA"], "dlmc", "rn50_magnitude_0.9.npz")
-    data = np.load(file)
+    data = np.load(REAL)
     for name in ("bottleneck_1_block_group3_1_1", "bottleneck_2_block_group1_1_1", "final_dense"):
         shape = tuple(data[f"{name}/shape"])
         indices = data[f"{name}/indices"].astype(np.int32)
