@@ -6,7 +6,6 @@ GPU time by CUDA events. Every output is checked. `jaxsparse rates` fits rates t
 """
 
 import argparse
-import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -36,7 +35,6 @@ EDIT = (
 #: The last convolution of a bottleneck: wide results of few channels.
 WIDEN = (ConvCase("b64_56x56x64_1x1_256", 64, 56, 56, 64, 256, kernel=(1, 1)),)
 KNOWN = (*cases("gpu"), *TOKENS, *EDIT, *WIDEN)
-FEW_PIXELS = 20000
 KINDS = ("blobs", "edges", "rectangles", "random", "fine_blobs")
 
 
@@ -65,8 +63,7 @@ def measure(
                 print(f"out of time before {case.name} {dtype}", file=sys.stderr)
                 return
             begun = time.perf_counter()
-            few = math.prod(case.mask_shape) <= FEW_PIXELS
-            sweep = Sweep(ConvProbe(case, dtype, calls=6), several=few, base=base)
+            sweep = Sweep(ConvProbe(case, dtype, calls=6), base=base)
             sweep.compile()
             compiled = time.perf_counter()
             for kind, density, seed in plans(masks, first + 1000 * place):

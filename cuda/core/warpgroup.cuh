@@ -6,6 +6,17 @@
 
 namespace jaxsparse::ptx {
 
+// The number of this warp in its CTA, and of its warpgroup. The compiler does not see that all
+// threads of a warp have the same threadIdx.x / 32; a branch on these it takes for uniform, and
+// what is the same on either side of it lies in uniform registers, where addresses of barriers, of
+// TMA and of the tensor cores are wanted. Converged warps only.
+__device__ __forceinline__ int WarpIndex() {
+  return __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+}
+__device__ __forceinline__ int WarpgroupIndex() {
+  return __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
+}
+
 template <int Registers>
 __device__ __forceinline__ void RaiseRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));

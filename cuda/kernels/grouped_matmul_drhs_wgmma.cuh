@@ -252,7 +252,7 @@ template <typename C>
 __device__ __forceinline__ void MultiplyDepth(typename C::Mma& mma, typename C::Held& held,
                                               typename C::Shared& shared, typename C::Position& at,
                                               int steps) {
-  const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+  const int group = ptx::WarpgroupIndex(), lane = threadIdx.x % 32;
   int previous = 0;
   const auto multiply = [&](int step, bool leaves) {
     shared.ring.WaitFull(at);
@@ -332,7 +332,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   const bool sums = p.starts == nullptr;
   if (sums && threadIdx.x < 32) SumStarts(p, shared.starts);
   __syncthreads();
-  if (threadIdx.x / 128 < C::kConsumers) {
+  if (ptx::WarpgroupIndex() < C::kConsumers) {
     ptx::RaiseRegisters<C::kMultiplyRegisters>();
     ConsumeDepth<C>(p, &out, sums ? shared.starts : p.starts, shared);
   } else {

@@ -225,7 +225,7 @@ template <typename C, int RowBytes>
 __device__ __forceinline__ void MultiplyBoxes(const BoxConv& conv, typename C::Shared& shared,
                                               typename C::Schedule schedule) {
   BoxOperands<C, RowBytes> operands{
-      conv, shared, static_cast<int>(threadIdx.x / 128), WeightsStay<C>(conv.p, conv.plan),
+      conv, shared, ptx::WarpgroupIndex(), WeightsStay<C>(conv.p, conv.plan),
       typename C::Fill(conv.p, shared.zeros, schedule.steps(), schedule.Spare())};
   const typename C::Partial partial(conv.p);
   typename C::Mma mma;
@@ -267,14 +267,14 @@ __device__ __forceinline__ void RunBoxConv(const ConvParams& p, const RowList& l
   shared.zeros.ClearStrip(threadIdx.x, C::kThreads);
   const BoxConv conv{p, plan, weights, image, BlockRows(p, list)};
   const int n_tiles = (p.out_c + C::kTileN - 1) / C::kTileN;
-  const int warp = threadIdx.x / 32 - 4 * C::kConsumers;  // of the loading ones
+  const int warp = ptx::WarpIndex() - 4 * C::kConsumers;  // of the loading ones
   BoxLoad load(p, plan, &image, plan.row_bytes / DTypeTraits<typename C::T>::kBytes);
   if (!C::kStreamK && warp >= 0 && warp < C::kConsumers) {  // while the count is on its way
     load.Begin(conv.rows, BlockOf<C>(C::Schedule::FirstTile(n_tiles, 0), warp, threadIdx.x % 32));
   }
   __syncthreads();
   const typename C::Schedule schedule(plan.k_steps, conv.rows.rows(), n_tiles, 0);
-  if (threadIdx.x / 128 < C::kConsumers) {
+  if (warp < 0) {
     ptx::RaiseRegisters<C::kMultiplyRegisters>();
     if (DTypeTraits<typename C::T>::kBytes == 2 && plan.row_bytes == kNarrowRowBytes) {
       MultiplyBoxes<C, kNarrowRowBytes>(conv, shared, schedule);

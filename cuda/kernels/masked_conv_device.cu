@@ -24,21 +24,23 @@ constexpr int64_t kFlagBytes = kMaxConvCtas * kConsumerWarps * sizeof(uint32_t);
 // One element type's kernel, in the order of DType.
 struct Kernel {
   bool (*holds)(int), (*wide)(int), (*loads_boxes)(int);
-  cudaError_t (*prepare)(int*);
-  cudaError_t (*launch)(const DeviceParams&, const CUtensorMap&, const CUtensorMap&, int, bool,
+  int (*splits)(int);
+  cudaError_t (*prepare)(int (&)[kMostSplits + 1]);
+  cudaError_t (*launch)(const DeviceParams&, const CUtensorMap&, const CUtensorMap&, int, bool, int,
                         cudaStream_t);
 };
 
 template <typename T>
 constexpr Kernel KernelOf() {
-  return {&MaskedConvDevice<T>::Holds, &MaskedConvDevice<T>::Wide, &MaskedConvDevice<T>::LoadsBoxes,
-          &MaskedConvDevice<T>::Prepare, &MaskedConvDevice<T>::Launch};
+  using Device = MaskedConvDevice<T>;
+  return {&Device::Holds,  &Device::Wide,    &Device::LoadsBoxes,
+          &Device::Splits, &Device::Prepare, &Device::Launch};
 }
 constexpr Kernel kKernels[kTypes] = {KernelOf<TF32>(), KernelOf<__nv_bfloat16>(),
                                      KernelOf<__half>()};
 
 struct Device {
-  int ctas[kTypes] = {};
+  int ctas[kTypes][kMostSplits + 1] = {};  // at once, in clusters of so many
 };
 ConvDevices<Device> devices;
 
@@ -107,6 +109,7 @@ const char* MaskedConvDeviceReason(const MaskedConvArgs& args, const ConvChoice&
   if (choice.choice == nullptr && choice.costs == nullptr) return "neither choice nor costs";
   const Kernel& kernel = kKernels[static_cast<int>(args.in_type)];
   bool streams = false, narrow = false;
+  int splits = 1;
   MaskedConvArgs one = args;
   for (int i = 0; i < choice.candidates; ++i) {
     const ConvCandidate& c = choice.candidate[i];
@@ -115,10 +118,15 @@ const char* MaskedConvDeviceReason(const MaskedConvArgs& args, const ConvChoice&
     }
     const bool mma = IsMaskedConvMma(c.variant);
     if (!mma && !kernel.holds(c.variant)) {
-      return "a candidate is no row of the variant tables that is one CTA wide";
+      return "a candidate is no row of the variant tables that the device chooses among";
     }
-    streams |= !mma && Streams(args.geometry, args.in_type, c.variant);
-    narrow |= !mma && !kernel.wide(c.variant);
+    if (!mma) {
+      streams |= Streams(args.geometry, args.in_type, c.variant);
+      narrow |= !kernel.wide(c.variant);
+      const int these = kernel.splits(c.variant);
+      if (these > 1 && splits > 1 && these != splits) return "candidates split K differently";
+      splits = std::max(splits, these);
+    }
     one.tiles = TilesOf(args, choice, c);
     const char* reason =
         mma ? MaskedConvMmaReason(one, c.variant) : MaskedConvWgmmaReason(one, RowOf(c.variant));
@@ -145,7 +153,7 @@ cudaError_t PrepareMaskedConvDevice() {
   return devices.Ready([](int, Device* found) {
     cudaError_t status = PrepareConvWorkspace();
     for (int t = 0; t < kTypes && status == cudaSuccess; ++t) {
-      status = kKernels[t].prepare(&found->ctas[t]);
+      status = kKernels[t].prepare(found->ctas[t]);
     }
     return status;
   });
@@ -158,12 +166,14 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
   int variants[kMaxCandidates];
   const Kernel& kernel = kKernels[static_cast<int>(a.in_type)];
   bool streams = false, wide = true, boxes = false, in_order = false, wgmma = false, mma = false;
+  int splits = 1;
   bool late[kMaxLists] = {};  // lists that candidates visit and that may overflow
   for (int i = 0; i < choice.candidates; ++i) {
     variants[i] = choice.candidate[i].variant;
     (IsMaskedConvMma(variants[i]) ? mma : wgmma) = true;
     if (!IsMaskedConvMma(variants[i])) {
       streams |= Streams(a.geometry, a.in_type, variants[i]);
+      splits = std::max(splits, kernel.splits(variants[i]));
       wide &= kernel.wide(variants[i]);
     }
     boxes |= LoadsBoxes(a, variants[i]);
@@ -194,8 +204,8 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
     status = LaunchClearFlags(p.conv.flags, kMaxConvCtas * kConsumerWarps, stream);
   }
   if (status != cudaSuccess) return status;
-  const int ctas = devices.Current().ctas[static_cast<int>(a.in_type)];
-  return kernel.launch(p, weights, image, std::min(ctas, kMaxConvCtas), wide, stream);
+  const int ctas = devices.Current().ctas[static_cast<int>(a.in_type)][splits];
+  return kernel.launch(p, weights, image, std::min(ctas, kMaxConvCtas), wide, splits, stream);
 }
 
 }  // namespace jaxsparse

@@ -21,6 +21,9 @@ struct DeviceParams {
   const float* costs;           // [candidates, 5]
 };
 
+// The most CTAs that share a tile's K where the device chooses: one, two or four.
+inline constexpr int kMostSplits = 4;
+
 template <typename T>
 struct MaskedConvDevice {
   // Whether a kernel has a body for this variant: the one of rows of 256 columns, the one of rows
@@ -28,17 +31,21 @@ struct MaskedConvDevice {
   static bool Holds(int variant);
   // Whether it has 256 columns.
   static bool Wide(int variant);
+  // How many CTAs of a cluster share a tile's K; 1: none do.
+  static int Splits(int variant);
   // Whether it loads boxes.
   static bool LoadsBoxes(int variant);
 
   // Raises the shared-memory limit, loads the kernels, and says how many CTAs of either the current
-  // device holds at once.
-  static cudaError_t Prepare(int* ctas);
+  // device holds at once: ctas[s] in clusters of s.
+  static cudaError_t Prepare(int (&ctas)[kMostSplits + 1]);
 
   // `image` is read where a candidate loads boxes. `wide`: all candidates are; without it none may
-  // stream K.
+  // stream K. `splits`: CTAs of a cluster, those of each candidate that splits K; candidates of one
+  // CTA a tile run in clusters as they do without.
   static cudaError_t Launch(const DeviceParams& p, const CUtensorMap& weights,
-                            const CUtensorMap& image, int ctas, bool wide, cudaStream_t stream);
+                            const CUtensorMap& image, int ctas, bool wide, int splits,
+                            cudaStream_t stream);
 };
 
 }  // namespace jaxsparse

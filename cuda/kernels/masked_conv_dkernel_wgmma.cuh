@@ -158,7 +158,7 @@ template <typename C>
 __device__ __forceinline__ void MultiplyPixels(DepthMma<C>& mma, typename C::Shared& shared,
                                                typename C::Position& at, int steps) {
   constexpr int kGroupBytes = C::kBlocks * kDepthRows * kRowStepBytes;
-  const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+  const int group = ptx::WarpgroupIndex(), lane = threadIdx.x % 32;
   int previous = 0;
   mma.Clear();
   for (int step = 0; step < steps; ++step) {
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (threadIdx.x == 0) shared.ring.Init();
   const DepthSchedule schedule(p.m_tiles * p.n_tiles, DkernelSteps(p.conv.list), p.workers);
   __syncthreads();
-  if (threadIdx.x / 128 < C::kConsumers) {
+  if (ptx::WarpgroupIndex() < C::kConsumers) {
     ptx::RaiseRegisters<C::kMultiplyRegisters>();
     ConsumePixels<C>(p, schedule, shared);
   } else {

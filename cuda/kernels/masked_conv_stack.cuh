@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   extern __shared__ uint8_t raw[];
   const uint32_t skew = (1024 - ptx::SharedAddress(raw) % 1024) % 1024;
   auto& shared = *reinterpret_cast<typename C::Shared*>(raw + skew);
-  const int warp = threadIdx.x / 32 - 4 * C::kGroups, lane = threadIdx.x % 32;
+  const int warp = ptx::WarpIndex() - 4 * C::kGroups, lane = threadIdx.x % 32;
   if (warp == C::kGroups && lane == 0) {
     for (auto& ring : shared.ring) ring.Init();
     for (auto& buffer : shared.landed) {
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     }
   }
   const BlockRows rows(p.conv[0], p.conv[0].list);
-  const int group = warp < 0 ? threadIdx.x / 128 : min(warp, C::kGroups - 1);
+  const int group = warp < 0 ? ptx::WarpgroupIndex() : min(warp, C::kGroups - 1);
   const GroupBlocks blocks(rows, C::kGroups, group);
   if (warp < 0) {
     const FirstTwo<RowPixels> own(blocks, [&](int b) { return RowPixels(rows, b); });

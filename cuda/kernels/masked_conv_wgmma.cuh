@@ -95,7 +95,8 @@ __device__ __forceinline__ void Produce(const CUtensorMap* map, typename C::Shar
   typename C::Position at;
   Segment s, next;
   int slot = 0;
-  uint32_t turn = thread / 32;  // the warps take turns to load the weights: 0 announces them, too
+  uint32_t turn =
+      ptx::WarpIndex() % kWarps;  // the warps take turns to load the weights: 0 announces them, too
   bool more = schedule.Next(&next);
   if (C::kStreamK && more) {
     gather.Announce(next.m_tile, shared.pixels[slot]);
@@ -144,7 +145,7 @@ template <typename C>
 __device__ __forceinline__ void MultiplySegment(typename C::Mma& mma, typename C::Shared& shared,
                                                 typename C::Position& at, typename C::Fill& fill,
                                                 int steps) {
-  const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+  const int group = ptx::WarpgroupIndex(), lane = threadIdx.x % 32;
   int previous = 0;
   mma.Clear();
   for (int step = 0; step < steps; ++step) {
@@ -224,7 +225,7 @@ __device__ __forceinline__ void RunMaskedConv(const ConvParams& p, const RowList
   const int rank = kClustered ? ptx::ClusterRank() : 0;
   const PixelRows rows(p, list);
   const int n_tiles = (p.out_c + C::kTileN - 1) / C::kTileN;
-  if (threadIdx.x / 128 < C::kConsumers) {
+  if (ptx::WarpgroupIndex() < C::kConsumers) {
     ptx::NamedBarrier(kStartBarrier, C::kThreads);
     if constexpr (kClustered) ptx::ClusterSync();
     ptx::RaiseRegisters<C::kMultiplyRegisters>();

@@ -115,23 +115,21 @@ class GatherLoad {
   __device__ void Begin(int step) {
     ptx::NamedBarrier(kGatherBarrier, kGatherThreads);
     current_ ^= 1;
-    tap_ = 0;
-    unit_ = lane_unit_;
+    tap_ = unit_ = 0;
     if (step != 0) {  // seldom, and divisions take long
       const int first = step * kStepUnits;
       tap_ = period_ != 0 ? step % period_ : first / pixel_units_;
-      unit_ += period_ != 0 ? step / period_ * kStepUnits : first - tap_ * pixel_units_;
+      unit_ = period_ != 0 ? step / period_ * kStepUnits : first - tap_ * pixel_units_;
     }
-    if (period_ == 0) TakeWholePixels();
 #pragma unroll
     for (int i = 0; i < kRows; ++i)
       base_[i] = table_.tile[current_].base[first_row_ + i * kRowStep];
-    ReadTapBits();
+    word_ = -1;
     Aim();
   }
 
   // The first unit of K of the current step.
-  __device__ int unit() const { return tap_ * pixel_units_ + unit_ - lane_unit_; }
+  __device__ int unit() const { return tap_ * pixel_units_ + unit_; }
 
   // Starts the copies of the current step into the A tile at `shared`.
   __device__ void Copy(uint32_t shared) const {
@@ -144,16 +142,13 @@ class GatherLoad {
 
   // Goes to the next step, and works out where it reads from before there is room for it.
   __device__ void Advance() {
-    if (period_ != 0) {
-      if (++tap_ == period_) {
-        tap_ = 0;
-        unit_ += kStepUnits;
-      }
-    } else {
+    if (period_ == 0) {
       unit_ += kStepUnits;
-      TakeWholePixels();
+      TakeWholePixels(&tap_, &unit_);
+    } else if (++tap_ == period_) {
+      tap_ = 0;
+      unit_ += kStepUnits;
     }
-    if (word_ != tap_ / 32) ReadTapBits();
     Aim();
   }
 
@@ -179,16 +174,20 @@ class GatherLoad {
     tile.taps[1][r] = static_cast<uint32_t>(window.taps >> 32);
   }
 
-  __device__ void TakeWholePixels() {
-    while (unit_ >= pixel_units_) {
-      unit_ -= pixel_units_;
-      ++tap_;
+  __device__ __forceinline__ void TakeWholePixels(int* tap, int* unit) const {
+    while (*unit >= pixel_units_) {
+      *unit -= pixel_units_;
+      ++*tap;
     }
   }
 
+  // Where this lane's unit of the step is: in the step's tap, or in one after it.
   __device__ void Aim() {
-    offset_ = table_.offset[min(tap_, kMaxTaps - 1)] + unit_;
-    bit_ = 1u << tap_ % 32;
+    int tap = tap_, unit = unit_ + lane_unit_;
+    if (period_ == 0) TakeWholePixels(&tap, &unit);
+    if (word_ != tap / 32) ReadTapBits(tap / 32);
+    offset_ = table_.offset[min(tap, kMaxTaps - 1)] + unit;
+    bit_ = 1u << tap % 32;
   }
 
   template <bool AheadToo>
@@ -201,12 +200,12 @@ class GatherLoad {
     }
   }
 
-  __device__ void ReadTapBits() {
-    word_ = tap_ / 32;
+  __device__ void ReadTapBits(int word) {
+    word_ = word;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int row = first_row_ + i * kRowStep;
-      taps_[i] = word_ < kMaxTaps / 32 ? table_.tile[current_].taps[word_][row] : 0;
+      taps_[i] = word < kMaxTaps / 32 ? table_.tile[current_].taps[word][row] : 0;
     }
   }
 
@@ -220,7 +219,8 @@ class GatherLoad {
   PixelRows::Listed listed_[kLooked];
   PixelRows::Placed placed_[kLooked];
   uint32_t target_;
-  int tap_ = 0, unit_ = 0, word_ = -1;
+  int tap_ = 0, unit_ = 0;  // of the first unit of the current step, the same in all threads
+  int word_ = -1;
   uint32_t base_[kRows], taps_[kRows];  // of a row that is copied: where, and 32 taps
   uint32_t offset_ = 0, bit_ = 0;       // of the current step
 };

@@ -42,7 +42,7 @@ class TileSchedule {
         worker_(static_cast<int>(blockIdx.x) / kCtas),
         workers_(static_cast<int>(gridDim.x) / kCtas),
         tile_(worker_) {
-    const int m_tiles = (rows + TileM - 1) / TileM;
+    const int m_tiles = (__shfl_sync(~0u, rows, 0) + TileM - 1) / TileM;  // uniform
     const int total = (m_tiles + Cluster - 1) / Cluster * n_tiles_;
     whole_ = total;
     if constexpr (StreamK) {

@@ -63,6 +63,11 @@ def chosen_index(
     return ChosenIndex(**fields, choice=found.choice, others=tuple(others), candidates=candidates)
 
 
+def lists_of(index: TileIndex) -> tuple[TileIndex, ...]:
+    """The lists that a call on this index may visit."""
+    return (index, *index.others) if isinstance(index, ChosenIndex) else (index,)
+
+
 def no_index(shape: tuple[int, int, int], tiles: tuple[tuple[int, int], ...]) -> ChosenIndex:
     """The static side of an index of a mask of `shape` with room for every tile; it holds no
     arrays.

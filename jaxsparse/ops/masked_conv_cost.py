@@ -21,6 +21,9 @@ from jaxsparse.select.variants import Variant
 STEP_BYTES = 128
 NARROW_BYTES = 64
 MEGABYTE = 1e6
+#: Of the CTAs that a device holds singly, those that clusters of so many hold: 116 of an H200's 132
+#: in fours.
+IN_CLUSTERS = {1: 1.0, 2: 1.0, 4: 29 / 33}
 
 
 class Work(NamedTuple):
@@ -72,9 +75,15 @@ def terms(row: Variant, work: Work, area: int, processors: int) -> Terms:
     steps = work.taps if narrow else -(-work.taps * pixel_bytes // STEP_BYTES)
     columns = max(-(-work.outputs // row.fields["tile_n"]), 1)
     processors *= row.fields.get("resident", 1)  # CTAs of one
+    processors = in_clusters(processors, split)
     rows = processors * row.fields["tile_m"] / (columns * split)
     pixel = work.outputs * work.itemsize / MEGABYTE
     return Terms(-(-steps // split), max(rows / area, 1.0), work.pixels * pixel, area * pixel)
+
+
+def in_clusters(processors: int, size: int) -> int:
+    """CTAs at once of a launch in clusters of `size`, where `processors` run singly."""
+    return round(processors * IN_CLUSTERS.get(size, 1.0))
 
 
 def candidate(

@@ -17,7 +17,7 @@ from jaxsparse.bits import unpack_mask
 from jaxsparse.ffi import Implementation, dispatch
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.index import TileIndex
-from jaxsparse.index.chosen import chosen_index, no_index
+from jaxsparse.index.chosen import chosen_index, lists_of, no_index
 from jaxsparse.index.mask_index import with_mask
 from jaxsparse.index.tile_index import build_index
 from jaxsparse.index.types import cover_words, index_of_words
@@ -27,6 +27,7 @@ from jaxsparse.ops import masked_conv_native as native
 from jaxsparse.ops.batching import fold, loop_over, unfold
 from jaxsparse.ops.geometry import Geometry
 from jaxsparse.ops.masked_conv_estimate import of_this_device
+from jaxsparse.ops.masked_conv_portfolio import portfolio
 from jaxsparse.reference import masked_conv as reference
 from jaxsparse.reference.reach_index import touched_pixels
 from jaxsparse.select import Problem, choose
@@ -145,12 +146,14 @@ def on_device(
 ) -> OnDevice:
     """What the handler that chooses by itself offers for this call; `fills`: without a `base`."""
     problem = problem_of(p, x, kernel, index, platform)
-    costs = device.costs(p, platform, problem, x, kernel, index, x_words, fills=fills)
-    candidates = device.portfolio(platform, index, costs)
+    ask = functools.partial(device.costs, p, platform, problem, x, kernel, index, x_words)
+    costs = ask(fills=fills)
+    in_fours = ask(fills=fills, cluster=4) if platform == "cuda" else {}
+    candidates = portfolio(platform, index, costs, in_fours)
     rates = f"the tuning table has no rates of {problem.op} in {problem.dtype} for"
     return OnDevice(
         candidates,
-        tuple(like.n_tiles for like in device.lists_of(index)),
+        tuple(like.n_tiles for like in lists_of(index)),
         costs,
         lambda chosen: functools.partial(device.forward, p, platform, chosen),
         "" if candidates else f"{rates} any variant that takes this problem",

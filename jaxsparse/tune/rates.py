@@ -12,6 +12,7 @@ from scipy.optimize import nnls
 
 from jaxsparse.index.chosen import no_index
 from jaxsparse.ops.masked_conv_cost import Work, features
+from jaxsparse.ops.masked_conv_portfolio import held
 from jaxsparse.ops.masked_conv_run import on_device
 from jaxsparse.select.config import config
 from jaxsparse.select.costs import EVERY, Candidate, cheapest
@@ -195,4 +196,4 @@ def candidates_of(case: ConvCase, dtype: str, tuning: TuningTable) -> tuple[Cand
 def _stands(variant: str) -> bool:
     """Whether calls that choose may hold the variant."""
     row = table(OP, "cuda").get(variant)
-    return row is not None and row.fields["cluster"] * row.fields["split_k"] == 1
+    return row is not None and held(row)

@@ -17,11 +17,12 @@ import numpy as np
 
 from jaxsparse.bench.chain import tolerance
 from jaxsparse.bench.conv_probe import ConvProbe
-from jaxsparse.index.chosen import ChosenIndex, no_index
+from jaxsparse.index.chosen import ChosenIndex, lists_of, no_index
 from jaxsparse.index.portfolio import portfolio_index
 from jaxsparse.index.types import TileIndex
 from jaxsparse.ops import masked_conv
 from jaxsparse.ops import masked_conv_device as device
+from jaxsparse.ops import masked_conv_portfolio as portfolio
 from jaxsparse.ops.masked_conv_core import ConvParams
 from jaxsparse.ops.masked_conv_native import reason_against
 from jaxsparse.select.config import config
@@ -84,26 +85,27 @@ def _index(lists: Any, choice: Any = None, candidates: tuple[Candidate, ...] = (
 
 
 def all_candidates(case: ConvCase, dtype: str) -> list[Candidate]:
-    """Every candidate that a call which chooses may hold: of each variant one over its list and one
-    over every tile. Their costs are not known. mma.sync rows only where nothing else takes the
-    problem: they would not stand beside other rows.
+    """Every candidate that a call which chooses may hold: of each variant one over its list and,
+    unless it splits K, one over every tile. Their costs are not known. mma.sync rows only where
+    nothing else takes the problem: they would not stand beside other rows.
     """
     p, index = params_of(case, dtype), no_index(case.mask_shape, TILES)
     x = jax.ShapeDtypeStruct(case.x_shape, dtype)
     kernel = jax.ShapeDtypeStruct(case.kernel_shape, dtype)
     rows, found = table("masked_conv", "cuda"), []
     for row in rows.values():
-        if not row.fields.get("tile_m") or not device.stands_alone(row):
+        if not row.fields.get("tile_m") or not portfolio.held(row):
             continue
         place = BOXES if row.fields["box"] else 0
         if place and min(case.mask_shape[1:]) < TILES[place][0]:
             continue
-        like = device.lists_of(index)[place]
+        like = lists_of(index)[place]
         if device.half_empty(row, case.outputs) or reason_against(
             p, "cuda", row.name, x, kernel, like
         ):
             continue
-        found += [Candidate(row.name, row.number, at, _unknown(at)) for at in (place, EVERY)]
+        places = (place,) if portfolio.splits(row) else (place, EVERY)
+        found += [Candidate(row.name, row.number, at, _unknown(at)) for at in places]
     return [c for c in found if not rows[c.variant].fields.get("mma")] or found
 
 
@@ -112,29 +114,21 @@ def _unknown(place: int) -> tuple[float, float, float, float, float]:
 
 
 def grouped(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
-    """Calls of at most eight candidates; wide ones, which have a kernel of their own, apart, and
-    those that stream K, whose call clears flags.
+    """Calls of at most eight candidates; wide ones, which have a kernel of their own, apart, those
+    that stream K, whose call clears flags, and those that split it, in clusters of a size each.
     """
     rows = table("masked_conv", "cuda")
 
-    def kind(c: Candidate) -> tuple[bool, bool]:
-        return device.wide(rows[c.variant]), device.streams(rows[c.variant])
+    def kind(c: Candidate) -> tuple[bool, bool, int]:
+        row = rows[c.variant]
+        return portfolio.wide(row), portfolio.streams(row), portfolio.parts(row)
 
     found = []
     for wanted in sorted({kind(c) for c in candidates}):
         part = [c for c in candidates if kind(c) == wanted]
-        found += [tuple(part[i : i + device.MOST]) for i in range(0, len(part), device.MOST)]
+        most = portfolio.MOST
+        found += [tuple(part[i : i + most]) for i in range(0, len(part), most)]
     return found
-
-
-def alone(case: ConvCase, dtype: str) -> list[str]:
-    """The variants that only a call of their own runs, those of several CTAs a tile."""
-    p, index = params_of(case, dtype), no_index(case.mask_shape, TILES)
-    x = jax.ShapeDtypeStruct(case.x_shape, dtype)
-    kernel = jax.ShapeDtypeStruct(case.kernel_shape, dtype)
-    rows = table("masked_conv", "cuda").values()
-    several = [r.name for r in rows if r.fields.get("split_k", 1) > 1]
-    return [n for n in several if not reason_against(p, "cuda", n, x, kernel, index)]
 
 
 class Sweep:
@@ -142,19 +136,19 @@ class Sweep:
 
     Args:
         probe: of the problem.
-        several: time what `alone` names, too; dense is timed always, on the first mask.
-        base: time calls with a `base` in their result's buffer, of the candidates only.
+        base: time calls with a `base` in their result's buffer, of the candidates only; else dense
+            is timed, too, on the first mask.
     """
 
-    def __init__(self, probe: ConvProbe, *, several: bool = False, base: bool = False):
+    def __init__(self, probe: ConvProbe, *, base: bool = False):
         self.probe = probe
         self.base = base
         case, dtype = probe.case, probe.dtype
         self._p = params_of(case, dtype)
         self._list = jax.jit(_lists)
         self.groups = grouped(all_candidates(case, dtype))
-        self.alone = [] if base else [*(alone(case, dtype) if several else ()), DENSE]
         self._chains: list[Any] = []
+        self._dense: Any = None
         self._whole: dict[Candidate | str, float] = {}
 
     def compile(self) -> None:
@@ -166,10 +160,9 @@ class Sweep:
             )
             for group in self.groups
         ]
-        self._single = []
-        for name in self.alone:
-            with config(variant=name):
-                self._single.append(self.probe.compile(self._named, lists[0]))
+        if not self.base:
+            with config(variant=DENSE):
+                self._dense = self.probe.compile(self._whole_image, lists[0])
 
     def _call(
         self,
@@ -184,7 +177,7 @@ class Sweep:
         index = _index(lists, choice, group)
         return device.forward(self._p, "cuda", group, x, kernel, None, base, index, None)
 
-    def _named(self, i: int, x: jax.Array, kernel: jax.Array, index: TileIndex) -> jax.Array:
+    def _whole_image(self, i: int, x: jax.Array, kernel: jax.Array, index: TileIndex) -> jax.Array:
         return masked_conv(x, kernel, index, **self.probe.case.options)
 
     def samples(self, mask: np.ndarray, kind: str, seed: int, *, repeat: int) -> Iterator[Sample]:
@@ -204,13 +197,10 @@ class Sweep:
                 if candidate.list == EVERY and not self._boxes(candidate):
                     self._whole[candidate] = us
                 yield make(candidate.variant, candidate.list, us)
-        for name, chain in zip(self.alone, self._single, strict=True):
-            us = self._whole.get(name)
-            if us is None:
-                us = self._time(chain, lists[0], mask, repeat, name)
-            if name == DENSE:
-                self._whole[name] = us
-            yield make(name, 0, us)
+        if self._dense is not None:
+            if DENSE not in self._whole:
+                self._whole[DENSE] = self._time(self._dense, lists[0], mask, repeat, DENSE)
+            yield make(DENSE, 0, self._whole[DENSE])
 
     def _boxes(self, candidate: Candidate) -> bool:
         return bool(table("masked_conv", "cuda")[candidate.variant].fields["box"])

@@ -17,6 +17,7 @@ import jaxsparse as js
 from jaxsparse.index.chosen import ChosenIndex, chosen_index
 from jaxsparse.ops import masked_conv_device
 from jaxsparse.ops.geometry import Geometry
+from jaxsparse.ops.masked_conv_portfolio import held
 from jaxsparse.ops.masked_conv_run import ConvParams
 from jaxsparse.select.costs import EVERY, Candidate
 from jaxsparse.select.table import Rate
@@ -46,7 +47,7 @@ def names():
         if v.platform == PLATFORM
         and v.name != "dense"
         and v.number not in ({0, 1} if PLATFORM == "cuda" else set())
-        and v.fields.get("cluster", 1) * v.fields.get("split_k", 1) == 1
+        and (PLATFORM == "cpu" or held(v))
     ]
 
 

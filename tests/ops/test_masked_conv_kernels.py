@@ -1,4 +1,6 @@
-"""Which candidates share a kernel on CUDA: rows that stream K stand beside rows of 256 columns."""
+"""Which candidates share a kernel on CUDA: rows that stream K stand beside rows of 256 columns,
+rows that split it all over as many CTAs.
+"""
 
 import dataclasses
 
@@ -9,6 +11,7 @@ import pytest
 
 from jaxsparse.index.chosen import chosen_index, no_index
 from jaxsparse.ops import masked_conv_device as device
+from jaxsparse.ops import masked_conv_portfolio as kernels
 from jaxsparse.ops.geometry import Geometry
 from jaxsparse.ops.masked_conv_cost import Work
 from jaxsparse.ops.masked_conv_run import ConvParams
@@ -21,7 +24,7 @@ TILES = ((1, 1), (8, 8))
 needs_cuda_build = pytest.mark.skipif(not ROWS, reason="this build has no CUDA kernels")
 
 
-def candidates_of(dtype, shape):
+def candidates_of(dtype, shape, cluster=1):
     """Every measured row over its list and over every tile, 256 -> 256 channels, 3x3."""
     tuning, index = shipped()["NVIDIA H200"], no_index(shape, TILES)
     nbytes = jnp.dtype(dtype).itemsize
@@ -35,42 +38,66 @@ def candidates_of(dtype, shape):
         place = int(bool(row.fields.get("box")))
         like = dataclasses.replace(index, tile=TILES[place])
         for at in (place, None):
-            made = device._cost("cuda", row, rates[name], work, like, at)
+            made = device._cost("cuda", row, rates[name], work, like, at, cluster=cluster)
             found[made.name] = made
     return index, found
 
 
 @needs_cuda_build
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("shape", [(1, 512, 512), (8, 128, 128), (64, 40, 40), (64, 14, 14)])
+@pytest.mark.parametrize(
+    "shape", [(1, 512, 512), (8, 128, 128), (64, 40, 40), (64, 14, 14), (1, 40, 40)]
+)
 def test_rows_that_stream_stand_beside_wide_ones(monkeypatch, dtype, shape):
     monkeypatch.setattr(device, "table_in_force", lambda platform: shipped()["NVIDIA H200"])
     index, found = candidates_of(dtype, shape)
-    rows = [ROWS[c.variant] for c in device.portfolio("cuda", index, found)]
-    assert 1 < len(rows) <= device.MOST
-    streaming = [row for row in rows if row.fields.get("stream_k")]
-    assert not streaming or all(device.wide(row) for row in rows)
-    if shape == (1, 512, 512):
-        assert streaming  # it gains most there
+    _, in_fours = candidates_of(dtype, shape, cluster=4)
+    rows = [ROWS[c.variant] for c in kernels.portfolio("cuda", index, found, in_fours)]
+    assert 1 < len(rows) <= kernels.MOST
+    streaming = any(kernels.streams(row) for row in rows)
+    splitting = {kernels.parts(row) for row in rows} - {1}
+    assert not streaming or all(kernels.wide(row) for row in rows)
+    assert len(splitting) <= 1
+    assert streaming or shape != (1, 512, 512)  # it gains most there
+    assert splitting == {4} or shape != (1, 40, 40)
 
 
 @needs_cuda_build
 def test_every_row_that_streams_is_wide():
     assert [row.name for row in ROWS.values() if row.fields.get("stream_k")]
-    assert all(device.wide(row) for row in ROWS.values() if row.fields.get("stream_k"))
+    assert all(kernels.wide(row) for row in ROWS.values() if row.fields.get("stream_k"))
+
+
+@needs_cuda_build
+def test_rows_that_split_cost_what_clusters_hold():
+    """Rows of one CTA a tile have fewer at once in clusters; those that split K always have."""
+    _, single = candidates_of("bfloat16", (1, 512, 512))
+    _, in_fours = candidates_of("bfloat16", (1, 512, 512), cluster=4)
+    splitting = [n for n in single if n in ROWS and kernels.splits(ROWS[n])]
+    assert splitting
+    assert all(single[n] == in_fours[n] for n in splitting)
+    few, many = in_fours["m128n128"].cost[4], single["m128n128"].cost[4]
+    assert few == pytest.approx(116 / 132 * many, rel=0.01)
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="the handler of a GPU")
-def test_a_mixture_is_refused():
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (("m128n256s", "m128n64"), "streams K beside one of fewer than 256 columns"),
+        (("m128n64k4", "m128n64k2"), "split K differently"),
+    ],
+)
+def test_a_mixture_is_refused(names, reason):
     if jax.devices()[0].compute_capability != "9.0":
         pytest.skip("these rows need compute capability 9.0")
     x, kernel = jnp.ones((1, 8, 8, 64), jnp.bfloat16), jnp.ones((3, 3, 64, 256), jnp.bfloat16)
     geometry = Geometry((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1)
     params = ConvParams(geometry, None, "default", "bfloat16")
     cost = (1.0, 0.0, 0.0, 0.0, 0.0)
-    mixed = tuple(Candidate(n, ROWS[n].number, 0, cost) for n in ("m128n256s", "m128n64"))
+    mixed = tuple(Candidate(n, ROWS[n].number, 0, cost) for n in names)
     index = chosen_index(jnp.ones((1, 8, 8), bool), ((1, 1),), mixed)
-    with pytest.raises(Exception, match="streams K beside one of fewer than 256 columns"):
+    with pytest.raises(Exception, match=reason):
         jax.block_until_ready(
             device.forward(params, "cuda", mixed, x, kernel, None, None, index, None)
         )

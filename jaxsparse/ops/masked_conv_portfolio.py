@@ -1,0 +1,154 @@
+"""Which variants of `masked_conv` stand beside each other in one call that chooses on the device.
+
+Three kinds of call (docs/kernels/masked_conv.md, "In the kernel that chooses"): rows of 256
+columns, among them those that stream K; rows that do not stream K, beside those that split it over
+pairs of CTAs; and the former beside rows that split K over four, for calls of few tiles.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from jaxsparse.index import TileIndex
+from jaxsparse.index.chosen import lists_of
+from jaxsparse.select.costs import EVERY, Candidate, cheapest, mean_cost, typical
+from jaxsparse.select.portfolio import greedy
+from jaxsparse.select.variants import Variant, table
+
+#: The most candidates of one call (docs/kernels/contract.md).
+MOST = 8
+#: Microseconds of clearing the flags that candidates which stream K need: theirs have it in their
+#: rates, and the others pay it beside them.
+CLEARING_US = 1.0
+#: Rows of 256 columns are taken also where they are up to half a percent slower on average: the
+#: rates know the last waves, which streaming K shortens, only roughly.
+WIDE_AHEAD = 0.995
+#: A candidate that lowers the mean share of the best by less than this is left out.
+LEAST_GAIN = 0.001
+#: How much longer mma.sync rows of 64 columns take beside others: the kernel that holds all leaves
+#: two CTAs a multiprocessor, alone they have three or four.
+NARROW_BESIDE = 1.25
+#: No call takes less, whatever a line through measurements says.
+LEAST_US = 0.01
+#: Columns of the rows that share a kernel with those that stream K.
+WIDE = 256
+#: The CTAs that share a tile's K where the device chooses.
+SPLITS = (1, 2, 4)
+
+
+def held(row: Variant) -> bool:
+    """Whether a kernel that chooses holds this variant: a CTA shares its tile's K, if anything."""
+    return row.fields["cluster"] == 1 and row.fields["split_k"] in SPLITS
+
+
+def parts(row: Variant) -> int:
+    """The CTAs of a cluster that share the K of one tile."""
+    return row.fields.get("split_k", 1)
+
+
+def splits(row: Variant) -> bool:
+    """Whether several CTAs share the K of one tile."""
+    return parts(row) > 1
+
+
+def streams(row: Variant) -> bool:
+    """Whether this row cuts the last wave into equal runs of K."""
+    return bool(row.fields.get("stream_k"))
+
+
+def wide(row: Variant) -> bool:
+    """Whether this row is in the kernel that holds those that stream K."""
+    return row.fields.get("tile_n", 0) == WIDE
+
+
+def portfolio(
+    platform: str,
+    index: TileIndex,
+    found: Mapping[str, Candidate],
+    in_fours: Mapping[str, Candidate],
+) -> tuple[Candidate, ...]:
+    """The few candidates of one call that together are near the best of all at every density; a
+    dense one, which needs no list, is among them where the index cannot overflow.
+
+    Args:
+        platform: "cuda" or "cpu".
+        index: of the call.
+        found: name -> candidate, what each costs in a call without clusters or in pairs.
+        in_fours: what each costs in a call in clusters of four; empty where there are none.
+    """
+    rows = table("masked_conv", platform)
+
+    def few(costs: Mapping[str, Candidate], most_parts: int) -> tuple[Candidate, ...]:
+        stand = _standing(rows, costs.values(), platform)
+        kept = [c for c in stand if parts(rows[c.variant]) in (1, most_parts)]
+        return _few(index, [c for c in kept if not streams(rows[c.variant])])
+
+    whole, fours = few(found, 2), few(in_fours, 4)
+    if any(parts(rows[c.variant]) == 4 for c in fours) and _share(index, fours, whole) < 1.0:
+        whole = fours
+    stand = _standing(rows, found.values(), platform)
+    broad = _few(index, [_cleared(rows[c.variant], c) for c in stand if wide(rows[c.variant])])
+    tiles = [like.n_tiles for like in lists_of(index)]
+
+    def mean(few: tuple[Candidate, ...]) -> float:
+        return mean_cost(few, *tiles) if few else math.inf
+
+    return broad if WIDE_AHEAD * mean(broad) <= mean(whole) else whole
+
+
+def _standing(
+    rows: Mapping[str, Variant], found: Iterable[Candidate], platform: str
+) -> list[Candidate]:
+    """Those of `found` that some kernel holds; on a GPU mma.sync rows, whose kernel would be
+    launched beside the others', only where there are no others.
+    """
+    known = [c for c in found if c.variant in rows]
+    if platform == "cpu":
+        return known
+    stand = [_beside(rows[c.variant], c) for c in known if held(rows[c.variant])]
+    return [c for c in stand if not rows[c.variant].fields.get("mma")] or stand
+
+
+def _cleared(row: Variant, c: Candidate) -> Candidate:
+    """What the candidate costs where flags are cleared for others."""
+    if streams(row):
+        return c
+    start, each, place, wave, per_wave = c.cost
+    return c._replace(cost=(start + CLEARING_US, each, place, wave, per_wave))
+
+
+def _beside(row: Variant, c: Candidate) -> Candidate:
+    """What the candidate costs beside others in one call."""
+    if not row.fields.get("mma") or row.fields["tile_n"] > 64:
+        return c
+    start, each, place, wave, per_wave = c.cost
+    slower = NARROW_BESIDE
+    return c._replace(cost=(start * slower, each * slower, place, wave * slower, per_wave))
+
+
+def _few(index: TileIndex, stand: list[Candidate]) -> tuple[Candidate, ...]:
+    if not stand:
+        return ()
+    cost = _costs(index, stand)
+    # Shares of the best of each mask: a sparse one counts as much as a full one.
+    cost /= cost.min(1, keepdims=True)
+    chosen = [stand[i] for i in greedy(cost, MOST - 1, least_gain=LEAST_GAIN)]
+    dense = [c for c in stand if c.list == EVERY]
+    if dense and not any(c.list == EVERY for c in chosen):
+        chosen.append(cheapest(dense))
+    return tuple(chosen)
+
+
+def _share(index: TileIndex, these: Sequence[Candidate], those: Sequence[Candidate]) -> float:
+    """How long these take of the time of those, on the mean over typical masks."""
+    if not those:
+        return 0.0
+    return float(np.mean(_costs(index, these).min(1) / _costs(index, those).min(1)))
+
+
+def _costs(index: TileIndex, candidates: Sequence[Candidate]) -> np.ndarray:
+    """Microseconds [masks, candidates] on typical masks."""
+    masks = typical([like.n_tiles for like in lists_of(index)])
+    cost = np.array([[c.at(*counts) for c in candidates] for counts in masks])
+    return np.maximum(cost, LEAST_US)
