@@ -24,8 +24,8 @@ constexpr int64_t kFlagBytes = kMaxConvCtas * kConsumerWarps * sizeof(uint32_t);
 // One element type's kernel, in the order of DType.
 struct Kernel {
   bool (*holds)(int), (*wide)(int), (*loads_boxes)(int);
-  int (*splits)(int);
-  cudaError_t (*prepare)(int (&)[kMostSplits + 1]);
+  int (*parts)(int);
+  cudaError_t (*prepare)(int (&)[kMostParts + 1]);
   cudaError_t (*launch)(const DeviceParams&, const CUtensorMap&, const CUtensorMap&, int, bool, int,
                         cudaStream_t);
 };
@@ -33,14 +33,16 @@ struct Kernel {
 template <typename T>
 constexpr Kernel KernelOf() {
   using Device = MaskedConvDevice<T>;
-  return {&Device::Holds,  &Device::Wide,    &Device::LoadsBoxes,
-          &Device::Splits, &Device::Prepare, &Device::Launch};
+  return {&Device::Holds, &Device::Wide,    &Device::LoadsBoxes,
+          &Device::Parts, &Device::Prepare, &Device::Launch};
 }
 constexpr Kernel kKernels[kTypes] = {KernelOf<TF32>(), KernelOf<__nv_bfloat16>(),
                                      KernelOf<__half>()};
 
+static_assert(kMaxConvCtas % kMostParts == 0, "the most CTAs are whole clusters");
+
 struct Device {
-  int ctas[kTypes][kMostSplits + 1] = {};  // at once, in clusters of so many
+  int ctas[kTypes][kMostParts + 1] = {};  // at once, in clusters of so many
 };
 ConvDevices<Device> devices;
 
@@ -109,7 +111,7 @@ const char* MaskedConvDeviceReason(const MaskedConvArgs& args, const ConvChoice&
   if (choice.choice == nullptr && choice.costs == nullptr) return "neither choice nor costs";
   const Kernel& kernel = kKernels[static_cast<int>(args.in_type)];
   bool streams = false, narrow = false;
-  int splits = 1;
+  int parts = 1;
   MaskedConvArgs one = args;
   for (int i = 0; i < choice.candidates; ++i) {
     const ConvCandidate& c = choice.candidate[i];
@@ -123,9 +125,9 @@ const char* MaskedConvDeviceReason(const MaskedConvArgs& args, const ConvChoice&
     if (!mma) {
       streams |= Streams(args.geometry, args.in_type, c.variant);
       narrow |= !kernel.wide(c.variant);
-      const int these = kernel.splits(c.variant);
-      if (these > 1 && splits > 1 && these != splits) return "candidates split K differently";
-      splits = std::max(splits, these);
+      const int these = kernel.parts(c.variant);
+      if (these > 1 && parts > 1 && these != parts) return "candidates split K differently";
+      parts = std::max(parts, these);
     }
     one.tiles = TilesOf(args, choice, c);
     const char* reason =
@@ -166,14 +168,14 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
   int variants[kMaxCandidates];
   const Kernel& kernel = kKernels[static_cast<int>(a.in_type)];
   bool streams = false, wide = true, boxes = false, in_order = false, wgmma = false, mma = false;
-  int splits = 1;
+  int parts = 1;
   bool late[kMaxLists] = {};  // lists that candidates visit and that may overflow
   for (int i = 0; i < choice.candidates; ++i) {
     variants[i] = choice.candidate[i].variant;
     (IsMaskedConvMma(variants[i]) ? mma : wgmma) = true;
     if (!IsMaskedConvMma(variants[i])) {
       streams |= Streams(a.geometry, a.in_type, variants[i]);
-      splits = std::max(splits, kernel.splits(variants[i]));
+      parts = std::max(parts, kernel.parts(variants[i]));
       wide &= kernel.wide(variants[i]);
     }
     boxes |= LoadsBoxes(a, variants[i]);
@@ -204,8 +206,9 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
     status = LaunchClearFlags(p.conv.flags, kMaxConvCtas * kConsumerWarps, stream);
   }
   if (status != cudaSuccess) return status;
-  const int ctas = devices.Current().ctas[static_cast<int>(a.in_type)][splits];
-  return kernel.launch(p, weights, image, std::min(ctas, kMaxConvCtas), wide, splits, stream);
+  const int ctas = devices.Current().ctas[static_cast<int>(a.in_type)][parts];
+  if (ctas == 0) return cudaErrorCooperativeLaunchTooLarge;  // no cluster fits this device
+  return kernel.launch(p, weights, image, ctas, wide, parts, stream);
 }
 
 }  // namespace jaxsparse

@@ -6,14 +6,13 @@
 //           cost row of each lane's candidate and five rounds of shuffles; and a copy of the list's
 //           description to shared memory, behind which all threads meet.
 // Tile:     the candidate's. All bodies have the same threads; the launch asks for the shared
-// memory
-//           of the largest, which costs nothing at one CTA a multiprocessor. Beside rows that split
-//           K all run in clusters: in pairs as fast as without; of fours an H200 holds 116 to 120
-//           CTAs of 132.
+//           memory of the largest, which costs nothing at one CTA a multiprocessor. Beside rows
+//           that split K all run in clusters: in pairs as fast as without; of fours an H200 holds
+//           116 to 120 CTAs of 132.
 // Pipeline: pick -> the body of masked_conv_wgmma.cuh or masked_conv_box.cuh. The branch is uniform
 //           over the grid. Two kernels, of which a call launches one: rows of 256 columns, among
 //           them those that stream K, or all rows that do not.
-// Measured (H200): 0.3-2.6 us more than the same variant launched directly. Where all bodies were
+// Measured (H200): 0.3-2.9 us more than the same variant launched directly. Where all bodies were
 //           one kernel of 3.3 MB, rows that stream K took 4 to 17 us more than in a kernel of two
 //           bodies (0.5 MB), and m128n256 0 to 4.
 #pragma once
@@ -21,11 +20,10 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <climits>
-#include <iterator>
 
 #include "cuda/kernels/masked_conv_box.cuh"
 #include "cuda/kernels/masked_conv_device_params.h"
+#include "cuda/kernels/masked_conv_launch.h"
 #include "cuda/kernels/masked_conv_pick.cuh"
 #include "cuda/kernels/masked_conv_problem.h"
 #include "cuda/kernels/masked_conv_wgmma.cuh"
@@ -37,7 +35,7 @@ namespace jaxsparse {
 template <typename T, int TileM, int TileN, int Stages, int Cluster, int SplitK, int StreamK,
           int Box>
 struct DeviceBody {
-  static constexpr bool kHeld = Cluster == 1 && SplitK <= kMostSplits;
+  static constexpr bool kHeld = Cluster == 1 && SplitK <= kMostParts;
   static constexpr bool kWide = kHeld && TileN == 256;
   static_assert(!kHeld || StreamK == 0 || kWide, "rows that stream K have 256 columns");
   static_assert(!kHeld || SplitK == 1 || !kWide, "rows that split K have fewer columns");
@@ -134,7 +132,7 @@ bool MaskedConvDevice<T>::Wide(int variant) {
 }
 
 template <typename T>
-int MaskedConvDevice<T>::Splits(int variant) {
+int MaskedConvDevice<T>::Parts(int variant) {
   switch (variant) {
 #define JAXSPARSE_VARIANT(number, name, tile_m, tile_n, stages, cluster, split_k, ...) \
   case number:                                                                         \
@@ -157,37 +155,22 @@ bool MaskedConvDevice<T>::LoadsBoxes(int variant) {
   return false;
 }
 
-// A launch of `ctas` CTAs in clusters of `splits`.
-inline cudaLaunchConfig_t InClusters(int ctas, int splits, int shared_bytes, cudaStream_t stream,
-                                     cudaLaunchAttribute* attribute) {
-  attribute->id = cudaLaunchAttributeClusterDimension;
-  attribute->val.clusterDim = {static_cast<unsigned>(splits), 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(ctas);
-  config.blockDim = dim3(kConvThreads);
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = attribute;
-  config.numAttrs = 1;
-  return config;
-}
-
 template <typename T>
-cudaError_t MaskedConvDevice<T>::Prepare(int (&ctas)[kMostSplits + 1]) {
+cudaError_t MaskedConvDevice<T>::Prepare(int (&ctas)[kMostParts + 1]) {
   cudaError_t status = cudaSuccess;
-  std::fill(std::begin(ctas), std::end(ctas), INT_MAX);
+  for (int& held : ctas) held = kMaxConvCtas;
   for (const auto kernel : {MaskedConvDeviceKernel<T, false>, MaskedConvDeviceKernel<T, true>}) {
     if (status == cudaSuccess) {
       status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     DeviceSharedBytes<T>());
     }
-    for (int splits = 1; splits <= kMostSplits && status == cudaSuccess; splits *= 2) {
+    for (int parts = 1; parts <= kMostParts && status == cudaSuccess; parts *= 2) {
       cudaLaunchAttribute attribute;
       const cudaLaunchConfig_t config =
-          InClusters(splits, splits, DeviceSharedBytes<T>(), nullptr, &attribute);
+          ClusterLaunch(parts, parts, kConvThreads, DeviceSharedBytes<T>(), nullptr, &attribute);
       int clusters = 0;
       status = cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
-      ctas[splits] = std::min(ctas[splits], splits * clusters);
+      ctas[parts] = std::min(ctas[parts], parts * clusters);
     }
   }
   return status;
@@ -195,12 +178,12 @@ cudaError_t MaskedConvDevice<T>::Prepare(int (&ctas)[kMostSplits + 1]) {
 
 template <typename T>
 cudaError_t MaskedConvDevice<T>::Launch(const DeviceParams& p, const CUtensorMap& weights,
-                                        const CUtensorMap& image, int ctas, bool wide, int splits,
+                                        const CUtensorMap& image, int ctas, bool wide, int parts,
                                         cudaStream_t stream) {
   const auto kernel = wide ? MaskedConvDeviceKernel<T, true> : MaskedConvDeviceKernel<T, false>;
   cudaLaunchAttribute attribute;
   const cudaLaunchConfig_t config =
-      InClusters(ctas, splits, DeviceSharedBytes<T>(), stream, &attribute);
+      ClusterLaunch(ctas, parts, kConvThreads, DeviceSharedBytes<T>(), stream, &attribute);
   return cudaLaunchKernelEx(&config, kernel, p, weights, image);
 }
 

@@ -1,6 +1,6 @@
 // The masked convolution that chooses on the device: of the tensor-core rows of
-// variants/masked_conv.toml that are one CTA wide one kernel holds those of 256 columns, one all
-// that do not stream K, beside those that split K over two or four CTAs; a third holds every row of
+// variants/masked_conv.toml whose CTAs share no weights one kernel holds those of 256 columns, one
+// all that do not stream K, also those that split K over two or four; a third holds every row of
 // variants/masked_conv_mma.toml. The candidate that costs least runs. Candidates that stream K
 // stand beside others of 256 columns only; candidates that split K all do so over as many CTAs.
 #pragma once

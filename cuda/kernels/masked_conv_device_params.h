@@ -22,7 +22,7 @@ struct DeviceParams {
 };
 
 // The most CTAs that share a tile's K where the device chooses: one, two or four.
-inline constexpr int kMostSplits = 4;
+inline constexpr int kMostParts = 4;
 
 template <typename T>
 struct MaskedConvDevice {
@@ -32,19 +32,19 @@ struct MaskedConvDevice {
   // Whether it has 256 columns.
   static bool Wide(int variant);
   // How many CTAs of a cluster share a tile's K; 1: none do.
-  static int Splits(int variant);
+  static int Parts(int variant);
   // Whether it loads boxes.
   static bool LoadsBoxes(int variant);
 
   // Raises the shared-memory limit, loads the kernels, and says how many CTAs of either the current
   // device holds at once: ctas[s] in clusters of s.
-  static cudaError_t Prepare(int (&ctas)[kMostSplits + 1]);
+  static cudaError_t Prepare(int (&ctas)[kMostParts + 1]);
 
   // `image` is read where a candidate loads boxes. `wide`: all candidates are; without it none may
-  // stream K. `splits`: CTAs of a cluster, those of each candidate that splits K; candidates of one
-  // CTA a tile run in clusters as they do without.
+  // stream K. `parts`: CTAs of a cluster, those of each candidate that splits K; candidates of one
+  // CTA a tile run in clusters as they do without, on as many CTAs as fit then.
   static cudaError_t Launch(const DeviceParams& p, const CUtensorMap& weights,
-                            const CUtensorMap& image, int ctas, bool wide, int splits,
+                            const CUtensorMap& image, int ctas, bool wide, int parts,
                             cudaStream_t stream);
 };
 

@@ -29,4 +29,19 @@ cudaError_t PrepareKernel(Kernel kernel, int shared_bytes) {
   return cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
 }
 
+// A launch of `ctas` CTAs in clusters of `cluster`, whose size `attribute` keeps.
+inline cudaLaunchConfig_t ClusterLaunch(int ctas, int cluster, int threads, int shared_bytes,
+                                        cudaStream_t stream, cudaLaunchAttribute* attribute) {
+  attribute->id = cudaLaunchAttributeClusterDimension;
+  attribute->val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(ctas);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = attribute;
+  config.numAttrs = 1;
+  return config;
+}
+
 }  // namespace jaxsparse

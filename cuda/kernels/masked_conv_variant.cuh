@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "cuda/kernels/masked_conv_launch.h"
 #include "cuda/kernels/masked_conv_row_config.cuh"
 #include "cuda/kernels/masked_conv_variant.h"
 
@@ -11,17 +12,8 @@ namespace jaxsparse {
 template <typename C>
 cudaLaunchConfig_t DescribeLaunch(int clusters, cudaStream_t stream,
                                   cudaLaunchAttribute* attribute) {
-  constexpr unsigned kCtas = C::kCluster * C::kSplitK;
-  attribute->id = cudaLaunchAttributeClusterDimension;
-  attribute->val.clusterDim = {kCtas, 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(clusters * kCtas);
-  config.blockDim = dim3(C::kThreads);
-  config.dynamicSmemBytes = C::kSharedBytes;
-  config.stream = stream;
-  config.attrs = attribute;
-  config.numAttrs = 1;
-  return config;
+  constexpr int kCtas = C::kCluster * C::kSplitK;
+  return ClusterLaunch(clusters * kCtas, kCtas, C::kThreads, C::kSharedBytes, stream, attribute);
 }
 
 template <typename C, typename Kernel>

@@ -95,8 +95,8 @@ __device__ __forceinline__ void Produce(const CUtensorMap* map, typename C::Shar
   typename C::Position at;
   Segment s, next;
   int slot = 0;
-  uint32_t turn =
-      ptx::WarpIndex() % kWarps;  // the warps take turns to load the weights: 0 announces them, too
+  // The warps take turns to load the weights: 0 announces them, too.
+  uint32_t turn = ptx::WarpIndex() % kWarps;
   bool more = schedule.Next(&next);
   if (C::kStreamK && more) {
     gather.Announce(next.m_tile, shared.pixels[slot]);
@@ -189,8 +189,10 @@ __device__ __forceinline__ void Consume(const ConvParams& p, typename C::Shared&
     const int column = s.n_tile * C::kTileN;
     if constexpr (C::kSplitK > 1) {
       shared.reduce.Put(mma.acc[0], threadIdx.x / 128 * C::Mma::kRows);
+      __syncwarp();
       ptx::ClusterSync();
       shared.reduce.template Finish<typename C::T>(p, rank, column, shared.pixels[slot]);
+      __syncwarp();
       ptx::ClusterSync();
     } else if (C::kStreamK && s.begin > 0) {
       partial.Put(mma.acc, blockIdx.x);
@@ -207,9 +209,9 @@ __device__ __forceinline__ void Consume(const ConvParams& p, typename C::Shared&
 }
 
 // A CTA's whole work as variant C: any kernel of C::kThreads threads, C::kSharedBytes of dynamic
-// shared memory at `raw` and C's cluster may run it, alone or as one of several that it chooses
-// between uniformly. `p` and `map` are parameters of the kernel; `list` is one, or lies in shared
-// memory.
+// shared memory at `raw` and C's cluster (any, where C is one CTA wide) may run it, alone or as one
+// of several that it chooses between uniformly. `p` and `map` are parameters of the kernel; `list`
+// is one, or lies in shared memory.
 template <typename C>
 __device__ __forceinline__ void RunMaskedConv(const ConvParams& p, const RowList& list,
                                               const CUtensorMap& map, uint8_t* raw) {

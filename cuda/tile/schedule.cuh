@@ -35,6 +35,7 @@ class TileSchedule {
  public:
   static constexpr int kCtas = Cluster * SplitK;
 
+  // Whole warps construct it: what follows from the rows is uniform to the compiler then.
   __device__ TileSchedule(int k_steps, int rows, int n_tiles, int rank)
       : n_tiles_(n_tiles),
         k_steps_(k_steps),
@@ -42,7 +43,7 @@ class TileSchedule {
         worker_(static_cast<int>(blockIdx.x) / kCtas),
         workers_(static_cast<int>(gridDim.x) / kCtas),
         tile_(worker_) {
-    const int m_tiles = (__shfl_sync(~0u, rows, 0) + TileM - 1) / TileM;  // uniform
+    const int m_tiles = (__shfl_sync(~0u, rows, 0) + TileM - 1) / TileM;
     const int total = (m_tiles + Cluster - 1) / Cluster * n_tiles_;
     whole_ = total;
     if constexpr (StreamK) {

@@ -83,7 +83,7 @@ def terms(row: Variant, work: Work, area: int, processors: int) -> Terms:
 
 def in_clusters(processors: int, size: int) -> int:
     """CTAs at once of a launch in clusters of `size`, where `processors` run singly."""
-    return round(processors * IN_CLUSTERS.get(size, 1.0))
+    return round(processors * IN_CLUSTERS[size])
 
 
 def candidate(

@@ -48,8 +48,8 @@ def costs(
     cluster: int = 1,
 ) -> dict[str, Candidate]:
     """Name -> candidate of every variant that takes this problem and was measured, dense among
-    them; those that can visit every tile without a list come twice. `fills`: without a `base`.
-    `cluster`: CTAs of a cluster of the launch.
+    them; those that can visit every tile without a list, and do not split K, come twice. `fills`:
+    without a `base`. `cluster`: CTAs of a cluster of the launch.
 
     Of the variants that stand beside each other in one call only those are held that were measured
     on the same shape, the nearest: rates of another would be compared with them in vain.

@@ -6,7 +6,7 @@ pairs of CTAs; and the former beside rows that split K over four, for calls of f
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -34,12 +34,14 @@ LEAST_US = 0.01
 #: Columns of the rows that share a kernel with those that stream K.
 WIDE = 256
 #: The CTAs that share a tile's K where the device chooses.
-SPLITS = (1, 2, 4)
+PARTS = (1, 2, 4)
 
 
 def held(row: Variant) -> bool:
-    """Whether a kernel that chooses holds this variant: a CTA shares its tile's K, if anything."""
-    return row.fields["cluster"] == 1 and row.fields["split_k"] in SPLITS
+    """Whether a kernel that chooses holds this variant: one CTA wide, or splitting K over two or
+    four.
+    """
+    return row.fields.get("cluster") == 1 and row.fields["split_k"] in PARTS
 
 
 def parts(row: Variant) -> int:
@@ -66,7 +68,7 @@ def portfolio(
     platform: str,
     index: TileIndex,
     found: Mapping[str, Candidate],
-    in_fours: Mapping[str, Candidate],
+    in_fours: Callable[[], Mapping[str, Candidate]],
 ) -> tuple[Candidate, ...]:
     """The few candidates of one call that together are near the best of all at every density; a
     dense one, which needs no list, is among them where the index cannot overflow.
@@ -75,24 +77,26 @@ def portfolio(
         platform: "cuda" or "cpu".
         index: of the call.
         found: name -> candidate, what each costs in a call without clusters or in pairs.
-        in_fours: what each costs in a call in clusters of four; empty where there are none.
+        in_fours: asked where rows split K over four: what each costs in clusters of four.
     """
     rows = table("masked_conv", platform)
 
-    def few(costs: Mapping[str, Candidate], most_parts: int) -> tuple[Candidate, ...]:
-        stand = _standing(rows, costs.values(), platform)
-        kept = [c for c in stand if parts(rows[c.variant]) in (1, most_parts)]
+    def narrow(stand: list[Candidate], cluster: int) -> tuple[Candidate, ...]:
+        kept = [c for c in stand if parts(rows[c.variant]) in (1, cluster)]
         return _few(index, [c for c in kept if not streams(rows[c.variant])])
 
-    whole, fours = few(found, 2), few(in_fours, 4)
-    if any(parts(rows[c.variant]) == 4 for c in fours) and _share(index, fours, whole) < 1.0:
-        whole = fours
     stand = _standing(rows, found.values(), platform)
+    whole = narrow(stand, 2)
+    if any(parts(rows[c.variant]) == 4 for c in stand):
+        fours = narrow(_standing(rows, in_fours().values(), platform), 4)
+        helps = any(parts(rows[c.variant]) == 4 for c in fours)
+        if helps and _share(index, fours, whole) < 1.0:
+            whole = fours
     broad = _few(index, [_cleared(rows[c.variant], c) for c in stand if wide(rows[c.variant])])
     tiles = [like.n_tiles for like in lists_of(index)]
 
-    def mean(few: tuple[Candidate, ...]) -> float:
-        return mean_cost(few, *tiles) if few else math.inf
+    def mean(candidates: tuple[Candidate, ...]) -> float:
+        return mean_cost(candidates, *tiles) if candidates else math.inf
 
     return broad if WIDE_AHEAD * mean(broad) <= mean(whole) else whole
 

@@ -148,8 +148,7 @@ def on_device(
     problem = problem_of(p, x, kernel, index, platform)
     ask = functools.partial(device.costs, p, platform, problem, x, kernel, index, x_words)
     costs = ask(fills=fills)
-    in_fours = ask(fills=fills, cluster=4) if platform == "cuda" else {}
-    candidates = portfolio(platform, index, costs, in_fours)
+    candidates = portfolio(platform, index, costs, lambda: ask(fills=fills, cluster=4))
     rates = f"the tuning table has no rates of {problem.op} in {problem.dtype} for"
     return OnDevice(
         candidates,

@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ops.op_suite import assert_close
 
+import jaxsparse as js
 from jaxsparse.index.chosen import chosen_index, no_index
 from jaxsparse.ops import masked_conv_device as device
 from jaxsparse.ops import masked_conv_portfolio as kernels
@@ -37,7 +39,7 @@ def candidates_of(dtype, shape, cluster=1):
             continue
         place = int(bool(row.fields.get("box")))
         like = dataclasses.replace(index, tile=TILES[place])
-        for at in (place, None):
+        for at in (place,) if kernels.splits(row) else (place, None):
             made = device._cost("cuda", row, rates[name], work, like, at, cluster=cluster)
             found[made.name] = made
     return index, found
@@ -51,8 +53,10 @@ def candidates_of(dtype, shape, cluster=1):
 def test_rows_that_stream_stand_beside_wide_ones(monkeypatch, dtype, shape):
     monkeypatch.setattr(device, "table_in_force", lambda platform: shipped()["NVIDIA H200"])
     index, found = candidates_of(dtype, shape)
-    _, in_fours = candidates_of(dtype, shape, cluster=4)
-    rows = [ROWS[c.variant] for c in kernels.portfolio("cuda", index, found, in_fours)]
+    chosen = kernels.portfolio(
+        "cuda", index, found, lambda: candidates_of(dtype, shape, cluster=4)[1]
+    )
+    rows = [ROWS[c.variant] for c in chosen]
     assert 1 < len(rows) <= kernels.MOST
     streaming = any(kernels.streams(row) for row in rows)
     splitting = {kernels.parts(row) for row in rows} - {1}
@@ -60,6 +64,7 @@ def test_rows_that_stream_stand_beside_wide_ones(monkeypatch, dtype, shape):
     assert len(splitting) <= 1
     assert streaming or shape != (1, 512, 512)  # it gains most there
     assert splitting == {4} or shape != (1, 40, 40)
+    assert splitting == {2} or shape != (64, 14, 14)
 
 
 @needs_cuda_build
@@ -101,3 +106,36 @@ def test_a_mixture_is_refused(names, reason):
         jax.block_until_ready(
             device.forward(params, "cuda", mixed, x, kernel, None, None, index, None)
         )
+
+
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="the handler of a GPU")
+@pytest.mark.parametrize("base", [False, True])
+@pytest.mark.parametrize("split", ["m128n64k2", "m128n64k4", "m128n128k4"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_every_candidate_of_a_call_in_clusters(rng, dtype, split, base):
+    """Rows of one CTA a tile beside one that splits K; counts from none to several tiles each."""
+    if jax.devices()[0].compute_capability != "9.0":
+        pytest.skip("these rows need compute capability 9.0")
+    names, shape = (split, "m128n64", "m256n64", "box64"), (3, 104, 104)
+    x = jnp.asarray(rng.standard_normal((*shape, 64)), dtype)
+    kernel = jnp.asarray(rng.standard_normal((3, 3, 64, 128)) / 24, dtype)
+    before = jnp.asarray(rng.standard_normal((*shape, 128)), dtype) if base else None
+    geometry = Geometry((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1)
+    params = ConvParams(geometry, None, "default", dtype)
+    cost = (1.0, 0.0, 0.0, 0.0, 0.0)
+    places = [int(bool(ROWS[n].fields["box"])) for n in names]
+    candidates = tuple(
+        Candidate(n, ROWS[n].number, at, cost) for n, at in zip(names, places, strict=True)
+    )
+
+    @jax.jit
+    def run(mask, choice):
+        index = chosen_index(mask, TILES, candidates)
+        index = dataclasses.replace(index, choice=choice)
+        return device.forward(params, "cuda", candidates, x, kernel, None, before, index, None)
+
+    for density in (0.0, 0.0002, 0.02, 1.1):
+        mask = jnp.asarray(rng.random(shape) < density)
+        want = js.masked_conv(x, kernel, mask, base=before, implementation="reference")
+        for number in range(len(names)):
+            assert_close(run(mask, jnp.int32(number)), want, dtype)

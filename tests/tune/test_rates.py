@@ -118,8 +118,8 @@ def test_variants_of_one_call_were_measured_on_one_shape():
         return tuple(msgspec.structs.replace(r, variant=n, shape=shape) for n, r in of[shape])
 
     of = {
-        WORK.shape: (("m128n256", TRUE[0]), ("m128n64k4", TRUE[0])),
-        (9, 64, 64, 1): (("m128n256", TRUE[0]), ("box64m", TRUE[0]), ("m128n64k4", TRUE[0])),
+        WORK.shape: (("m128n256", TRUE[0]), ("m128n256c2", TRUE[0])),
+        (9, 64, 64, 1): (("m128n256", TRUE[0]), ("box64m", TRUE[0]), ("m128n256c2", TRUE[0])),
     }
     far = msgspec.structs.replace(TRUE[0], variant="m128n128", shape=())
     table = js.TuningTable(

@@ -19,7 +19,8 @@ CAN_TIME = jax.default_backend() == "gpu" and importlib.util.find_spec("torch") 
 
 def test_calls_hold_eight_and_wide_and_split_rows_stand_apart(monkeypatch):
     names = [f"v{i}" for i in range(12)]
-    fields = [{"tile_n": 128}] * 9 + [{"tile_n": 128, "split_k": 4}] + [{"tile_n": 256}] * 2
+    fields = [{"tile_n": 128}] * 9 + [{"split_k": 2}, {"split_k": 4}]
+    fields += [{"tile_n": 256, "stream_k": 1}]
     rows = {
         n: Variant("masked_conv", "cuda", n, i, f)
         for i, (n, f) in enumerate(zip(names, fields, strict=True))
@@ -27,9 +28,8 @@ def test_calls_hold_eight_and_wide_and_split_rows_stand_apart(monkeypatch):
     monkeypatch.setattr(sweep, "table", lambda op, platform: rows)
     given = [Candidate(n, i, 0, (0.0, 0.0, 0.0, 0.0, 0.0)) for i, n in enumerate(names)]
     groups = sweep.grouped(given)
-    assert [len(g) for g in groups] == [8, 1, 1, 2]
-    assert [c.variant for c in groups[-2]] == ["v9"]
-    assert [c.variant for c in groups[-1]] == ["v10", "v11"]
+    assert [len(g) for g in groups] == [8, 1, 1, 1, 1]
+    assert [g[0].variant for g in groups] == ["v0", "v8", "v9", "v10", "v11"]
     assert [c for group in groups for c in group] == given
     assert all(len(g) <= MOST for g in groups)
 
