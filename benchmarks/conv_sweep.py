@@ -2,7 +2,7 @@
 
     python benchmarks/conv_sweep.py --out sweep.json [--case NAME] [--dtype T] [--masks N]
 
-GPU time by CUDA events. Every output is checked. `jaxsparse rates` fits rates to such files.
+GPU time by CUDA events. Every output is checked. `conv_rates.py` fits rates to such files.
 """
 
 import argparse

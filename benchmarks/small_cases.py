@@ -1,5 +1,5 @@
-"""Every op, variant and dtype once, forward and backward, on small odd cases: what to run under a
-memory checker.
+"""masked_conv, every variant and dtype once, forward and backward, on small odd cases: what to run
+under a memory checker.
 
     XLA_PYTHON_CLIENT_ALLOCATOR=platform XLA_PYTHON_CLIENT_PREALLOCATE=false \
         compute-sanitizer --tool memcheck python benchmarks/small_cases.py
