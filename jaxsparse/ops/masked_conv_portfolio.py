@@ -81,14 +81,14 @@ def portfolio(
     """
     rows = table("masked_conv", platform)
 
-    def narrow(stand: list[Candidate], cluster: int) -> tuple[Candidate, ...]:
+    def unstreamed(stand: list[Candidate], cluster: int) -> tuple[Candidate, ...]:
         kept = [c for c in stand if parts(rows[c.variant]) in (1, cluster)]
         return _few(index, [c for c in kept if not streams(rows[c.variant])])
 
     stand = _standing(rows, found.values(), platform)
-    whole = narrow(stand, 2)
+    whole = unstreamed(stand, 2)
     if any(parts(rows[c.variant]) == 4 for c in stand):
-        fours = narrow(_standing(rows, in_fours().values(), platform), 4)
+        fours = unstreamed(_standing(rows, in_fours().values(), platform), 4)
         helps = any(parts(rows[c.variant]) == 4 for c in fours)
         if helps and _share(index, fours, whole) < 1.0:
             whole = fours
