@@ -13,10 +13,10 @@
 //           rows, 90 % of the floor. Its copies and products move 128 KiB of shared memory, 1024
 //           cycles at full width, and 48 KiB from L2, which gives a multiprocessor 34 to 40 bytes a
 //           cycle where all 132 read. Tiles of 128 and 64 columns (512 and 256 cycles of tensor
-//           core) take 700 to 800 then, and 570 where few multiprocessors read: a loading warp
-//           executes about 115 instructions a step, alone on its scheduler. Sharing the weights in
-//           a cluster, or a step a warp instead of all warps a step, is no faster. Zeros for 70 %
-//           of 67 MB cost 3 us of 85 beside the products, and 15 us in a kernel of their own.
+//           core) take 700 to 800 then, and 510 and 400 where few multiprocessors read, which is
+//           what 32 and 24 KiB need at 64 bytes a cycle. Sharing the weights in a cluster, or a
+//           step a warp instead of all warps a step, is no faster. Zeros for 70 % of 67 MB cost
+//           3 us of 85 beside the products, and 15 us in a kernel of their own.
 // Grid:     persistent, one CTA a multiprocessor.
 #pragma once
 

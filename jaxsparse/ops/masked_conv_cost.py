@@ -67,23 +67,20 @@ class Terms(NamedTuple):
     tile_megabytes: float
 
 
-def terms(row: Variant, work: Work, area: int, processors: int) -> Terms:
-    """The terms of a variant on tiles of `area` pixels."""
+def terms(row: Variant, work: Work, area: int, processors: int, cluster: int = 1) -> Terms:
+    """The terms of a variant on tiles of `area` pixels, in a launch in clusters of `cluster`; one
+    that splits K is launched in its own clusters only.
+    """
     split = row.fields["split_k"]
     pixel_bytes = work.channels * work.itemsize
     narrow = row.fields["box"] and pixel_bytes == NARROW_BYTES
     steps = work.taps if narrow else -(-work.taps * pixel_bytes // STEP_BYTES)
     columns = max(-(-work.outputs // row.fields["tile_n"]), 1)
     processors *= row.fields.get("resident", 1)  # CTAs of one
-    processors = in_clusters(processors, split)
+    processors = round(processors * IN_CLUSTERS[split if split > 1 else cluster])
     rows = processors * row.fields["tile_m"] / (columns * split)
     pixel = work.outputs * work.itemsize / MEGABYTE
     return Terms(-(-steps // split), max(rows / area, 1.0), work.pixels * pixel, area * pixel)
-
-
-def in_clusters(processors: int, size: int) -> int:
-    """CTAs at once of a launch in clusters of `size`, where `processors` run singly."""
-    return round(processors * IN_CLUSTERS[size])
 
 
 def candidate(
@@ -95,6 +92,7 @@ def candidate(
     *,
     place: int = 0,
     tiles: int | None = None,
+    cluster: int = 1,
 ) -> Candidate:
     """The candidate of a variant over list `place`, or over every one of `tiles`.
 
@@ -106,8 +104,9 @@ def candidate(
         processors: multiprocessors that the rates were measured on.
         place: which list.
         tiles: of a full mask, for a candidate that visits them all.
+        cluster: CTAs of a cluster of the launch.
     """
-    t = terms(row, work, area, processors)
+    t = terms(row, work, area, processors, cluster)
     fill = rate.fill if work.fills else 0.0
     return staircase(
         rate,

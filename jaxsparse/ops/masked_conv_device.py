@@ -16,7 +16,7 @@ from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
 from jaxsparse.index.chosen import ChosenIndex, lists_of
 from jaxsparse.ops import masked_conv_native
-from jaxsparse.ops.masked_conv_cost import Work, candidate, dense, in_clusters
+from jaxsparse.ops.masked_conv_cost import Work, candidate, dense
 from jaxsparse.ops.masked_conv_native import (
     ACTIVATIONS,
     DTYPES,
@@ -116,9 +116,8 @@ def _cost(
         macs = work.taps * work.channels * work.outputs / 1e6
         return line(rate, macs, macs * area, **where)
     processors = table_in_force(platform).processors
-    if not splits(row):  # those that do are launched in their own clusters only
-        processors = in_clusters(processors, cluster)
-    return candidate(row, rate, work, area, processors, place=place or 0, tiles=tiles)
+    where = {"place": place or 0, "tiles": tiles, "cluster": cluster}
+    return candidate(row, rate, work, area, processors, **where)
 
 
 def forward(

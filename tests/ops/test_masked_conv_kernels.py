@@ -50,7 +50,7 @@ def candidates_of(dtype, shape, cluster=1):
 @pytest.mark.parametrize(
     "shape", [(1, 512, 512), (8, 128, 128), (64, 40, 40), (64, 14, 14), (1, 40, 40)]
 )
-def test_rows_that_stream_stand_beside_wide_ones(monkeypatch, dtype, shape):
+def test_which_rows_share_a_call(monkeypatch, dtype, shape):
     monkeypatch.setattr(device, "table_in_force", lambda platform: shipped()["NVIDIA H200"])
     index, found = candidates_of(dtype, shape)
     chosen = kernels.portfolio(
