@@ -25,6 +25,15 @@ struct DTypeTraits<__nv_bfloat16> {
   static __device__ __forceinline__ float2 Unpack(uint32_t v) {
     return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&v));
   }
+  // Of both elements; NaN stays.
+  static __device__ __forceinline__ uint32_t Max(uint32_t a, uint32_t b) {
+    asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+    return a;
+  }
+  static __device__ __forceinline__ uint32_t Min(uint32_t a, uint32_t b) {
+    asm("min.NaN.bf16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+    return a;
+  }
 };
 
 template <>
@@ -37,6 +46,14 @@ struct DTypeTraits<__half> {
   }
   static __device__ __forceinline__ float2 Unpack(uint32_t v) {
     return __half22float2(*reinterpret_cast<const __half2*>(&v));
+  }
+  static __device__ __forceinline__ uint32_t Max(uint32_t a, uint32_t b) {
+    asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+    return a;
+  }
+  static __device__ __forceinline__ uint32_t Min(uint32_t a, uint32_t b) {
+    asm("min.NaN.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+    return a;
   }
 };
 

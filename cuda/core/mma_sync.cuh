@@ -1,4 +1,4 @@
-// The tensor cores of sm_80 and later: mma.sync, and ldmatrix for its operands.
+// The tensor cores of sm_80 and later: mma.sync.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -7,25 +7,9 @@
 #include <cstdint>
 
 #include "cuda/core/dtype.cuh"
+#include "cuda/core/matrix_copy.cuh"
 
 namespace jaxsparse::ptx {
-
-// Four blocks of 8 rows of 16 bytes; lane l names row l % 8 of block l / 8 and gets, of every
-// block, the 4 bytes l % 4 of row l / 4.
-__device__ __forceinline__ void LoadMatrices(uint32_t shared, uint32_t (&out)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-               : "r"(shared)
-               : "memory");
-}
-
-// The same of 16-bit elements, each block transposed.
-__device__ __forceinline__ void LoadMatricesTransposed(uint32_t shared, uint32_t (&out)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-               : "r"(shared)
-               : "memory");
-}
 
 // c += a * b: 16 rows by 8 columns, 32 bytes of K (16 elements of 16 bits, 8 of TF32). c: rows
 // l / 4 and l / 4 + 8, columns 2 * (l % 4) and the next.

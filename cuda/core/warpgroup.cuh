@@ -32,6 +32,11 @@ __device__ __forceinline__ void NamedBarrier(int id, int threads) {
   asm volatile("barrier.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// The same without waiting: counts as one of the threads.
+__device__ __forceinline__ void NamedBarrierArrive(int id, int threads) {
+  asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // Orders shared memory that ordinary accesses wrote before what the tensor cores and TMA do next.
 __device__ __forceinline__ void FenceAsyncProxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

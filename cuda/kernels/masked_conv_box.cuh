@@ -56,6 +56,7 @@ struct BoxConvConfig {
     PixelRing pixel_ring;
     alignas(16) int32_t pixels[kPixelSlots][kTileM];
     typename Fill::Shared zeros;
+    TradeRoom<T, true> trade;
   };
   static constexpr int kSharedBytes = sizeof(Shared) + 1024;  // room to align
   static_assert(kSharedBytes <= 227 * 1024, "the stages do not fit in shared memory");
@@ -242,7 +243,7 @@ __device__ __forceinline__ void MultiplyBoxes(const BoxConv& conv, typename C::S
           partial.Add(mma.acc, blockIdx.x - i);
         }
       }
-      StoreTile<C>(conv.p, mma, s.n_tile * C::kTileN, shared.pixels[at.stage]);
+      StoreTile<C>(conv.p, shared, mma, s.n_tile * C::kTileN, shared.pixels[at.stage]);
     }
     __syncwarp();
     shared.pixel_ring.Release(at.stage, threadIdx.x % 32);
@@ -257,39 +258,44 @@ __device__ __forceinline__ void RunBoxConv(const ConvParams& p, const RowList& l
                                            const CUtensorMap& image, uint8_t* raw) {
   const uint32_t skew = (1024 - ptx::SharedAddress(raw) % 1024) % 1024;
   auto& shared = *reinterpret_cast<typename C::Shared*>(raw + skew);
-  if (threadIdx.x == 0) {
-    ptx::PrefetchTensorMap(&weights);
-    ptx::PrefetchTensorMap(&image);
-    for (auto& ring : shared.box_ring) ring.Init();
-    shared.weight_ring.Init();
-    shared.pixel_ring.Init();
-  }
-  shared.zeros.ClearStrip(threadIdx.x, C::kThreads);
   const BoxConv conv{p, plan, weights, image, BlockRows(p, list)};
   const int n_tiles = (p.out_c + C::kTileN - 1) / C::kTileN;
   const int warp = ptx::WarpIndex() - 4 * C::kConsumers;  // of the loading ones
-  BoxLoad load(p, plan, &image, plan.row_bytes / DTypeTraits<typename C::T>::kBytes);
-  if (!C::kStreamK && warp >= 0 && warp < C::kConsumers) {  // while the count is on its way
-    load.Begin(conv.rows, BlockOf<C>(C::Schedule::FirstTile(n_tiles, 0), warp, threadIdx.x % 32));
-  }
-  __syncthreads();
-  const typename C::Schedule schedule(plan.k_steps, conv.rows.rows(), n_tiles, 0);
   if (warp < 0) {
+    if (threadIdx.x == 0) {
+      ptx::PrefetchTensorMap(&weights);
+      ptx::PrefetchTensorMap(&image);
+      for (auto& ring : shared.box_ring) ring.Init();
+      shared.weight_ring.Init();
+      shared.pixel_ring.Init();
+    }
+    shared.zeros.ClearStrip(threadIdx.x);
+    __syncwarp();
+    ptx::NamedBarrierArrive(kStartBarrier, C::kThreads);
+    ptx::NamedBarrier(kMultiplyBarrier, kConsumerThreads);
     ptx::RaiseRegisters<C::kMultiplyRegisters>();
+    const typename C::Schedule schedule(plan.k_steps, conv.rows.rows(), n_tiles, 0);
     if (DTypeTraits<typename C::T>::kBytes == 2 && plan.row_bytes == kNarrowRowBytes) {
       MultiplyBoxes<C, kNarrowRowBytes>(conv, shared, schedule);
     } else {
       MultiplyBoxes<C, kBoxRowBytes>(conv, shared, schedule);
     }
+    return;
+  }
+  ptx::LowerRegisters<C::kLoadRegisters>();
+  BoxLoad load(p, plan, &image, plan.row_bytes / DTypeTraits<typename C::T>::kBytes);
+  if (!C::kStreamK && warp < C::kConsumers) {  // while the count is on its way
+    load.Begin(conv.rows, BlockOf<C>(C::Schedule::FirstTile(n_tiles, 0), warp, threadIdx.x % 32));
+  }
+  __syncwarp();
+  ptx::NamedBarrier(kStartBarrier, C::kThreads);
+  const typename C::Schedule schedule(plan.k_steps, conv.rows.rows(), n_tiles, 0);
+  if (warp < C::kConsumers) {
+    LoadBoxes<C>(conv, shared, load, schedule, warp);
+  } else if (warp == C::kConsumers) {
+    if (threadIdx.x % 32 == 0) LoadWeights<C>(conv, shared, schedule);
   } else {
-    ptx::LowerRegisters<C::kLoadRegisters>();
-    if (warp < C::kConsumers) {
-      LoadBoxes<C>(conv, shared, load, schedule, warp);
-    } else if (warp == C::kConsumers) {
-      if (threadIdx.x % 32 == 0) LoadWeights<C>(conv, shared, schedule);
-    } else {
-      LookUpPixels<C>(conv, shared, schedule);
-    }
+    LookUpPixels<C>(conv, shared, schedule);
   }
 }
 

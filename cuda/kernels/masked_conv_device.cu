@@ -19,7 +19,7 @@ namespace jaxsparse {
 namespace {
 
 constexpr int kTypes = 3;
-constexpr int64_t kFlagBytes = kMaxConvCtas * kConsumerWarps * sizeof(uint32_t);
+constexpr int64_t kFlagBytes = kMaxConvCtas * kConsumerWarps * sizeof(uint64_t);
 
 // One element type's kernel, in the order of DType.
 struct Kernel {
@@ -110,7 +110,6 @@ const char* MaskedConvDeviceReason(const MaskedConvArgs& args, const ConvChoice&
   if (choice.lists < 1 || choice.lists > kMaxLists) return "there must be 1 to 4 lists";
   if (choice.choice == nullptr && choice.costs == nullptr) return "neither choice nor costs";
   const Kernel& kernel = kKernels[static_cast<int>(args.in_type)];
-  bool streams = false, narrow = false;
   int parts = 1;
   MaskedConvArgs one = args;
   for (int i = 0; i < choice.candidates; ++i) {
@@ -123,8 +122,6 @@ const char* MaskedConvDeviceReason(const MaskedConvArgs& args, const ConvChoice&
       return "a candidate is no row of the variant tables that the device chooses among";
     }
     if (!mma) {
-      streams |= Streams(args.geometry, args.in_type, c.variant);
-      narrow |= !kernel.wide(c.variant);
       const int these = kernel.parts(c.variant);
       if (these > 1 && parts > 1 && these != parts) return "candidates split K differently";
       parts = std::max(parts, these);
@@ -134,7 +131,6 @@ const char* MaskedConvDeviceReason(const MaskedConvArgs& args, const ConvChoice&
         mma ? MaskedConvMmaReason(one, c.variant) : MaskedConvWgmmaReason(one, RowOf(c.variant));
     if (reason != nullptr) return reason;
   }
-  if (streams && narrow) return "a candidate streams K beside one of fewer than 256 columns";
   return nullptr;
 }
 
@@ -201,9 +197,9 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
   if (status == cudaSuccess && boxes) status = MapConvImage(a, p.conv, &p.plan, &image);
   if (status == cudaSuccess && streams) {
     char* flags = static_cast<char*>(a.scratch) + ConvWeightBytes(a.geometry, a.in_type);
-    p.conv.flags = reinterpret_cast<uint32_t*>(flags);
+    p.conv.flags = reinterpret_cast<uint64_t*>(flags);
     p.conv.parts = reinterpret_cast<float*>(flags + kFlagBytes);
-    status = LaunchClearFlags(p.conv.flags, kMaxConvCtas * kConsumerWarps, stream);
+    p.conv.mark = NextMark();
   }
   if (status != cudaSuccess) return status;
   const int ctas = devices.Current().ctas[static_cast<int>(a.in_type)][parts];

@@ -10,11 +10,12 @@
 //           that split K all run in clusters: in pairs as fast as without; of fours an H200 holds
 //           116 to 120 CTAs of 132.
 // Pipeline: pick -> the body of masked_conv_wgmma.cuh or masked_conv_box.cuh. The branch is uniform
-//           over the grid. Two kernels, of which a call launches one: rows of 256 columns, among
-//           them those that stream K, or all rows that do not.
-// Measured (H200): 0.3-2.9 us more than the same variant launched directly. Where all bodies were
-//           one kernel of 3.3 MB, rows that stream K took 4 to 17 us more than in a kernel of two
-//           bodies (0.5 MB), and m128n256 0 to 4.
+//           over the grid. Two kernels, of which a call launches one: of the rows of 256 columns,
+//           or of all rows.
+// Measured (H200): 0.3-2.9 us more than the same variant launched directly: what is executed for
+//           the first time is fetched from L2 by every launch, where the code of one variant stays
+//           in the cache that the multiprocessors of a GPC share. In the kernel of all rows those
+//           that stream K take 0.5 to 1.2 % longer than in that of 256 columns, m128n256 as long.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -37,7 +38,6 @@ template <typename T, int TileM, int TileN, int Stages, int Cluster, int SplitK,
 struct DeviceBody {
   static constexpr bool kHeld = Cluster == 1 && SplitK <= kMostParts;
   static constexpr bool kWide = kHeld && TileN == 256;
-  static_assert(!kHeld || StreamK == 0 || kWide, "rows that stream K have 256 columns");
   static_assert(!kHeld || SplitK == 1 || !kWide, "rows that split K have fewer columns");
   static_assert(!kHeld || SplitK != 3, "pairs and fours");
   using Gather = MaskedConvConfig<T, TileM, TileN, Stages, Cluster, SplitK, StreamK>;
@@ -53,12 +53,12 @@ struct DeviceBody {
     }
   }
 
-  // Wide: in the kernel of rows of 256 columns; else in the one of rows that do not stream K.
+  // Wide: in the kernel of rows of 256 columns; else in the one of all.
   template <bool Wide>
   __device__ static __forceinline__ void Run(const DeviceParams& p, const CUtensorMap& weights,
                                              const CUtensorMap& image, const RowList& rows,
                                              uint8_t* raw) {
-    if constexpr (!kHeld || (Wide ? !kWide : StreamK != 0)) {
+    if constexpr (!kHeld || (Wide && !kWide)) {
       // not a body of this kernel
     } else if constexpr (Box != 0) {
       static_assert(Boxes::kThreads == kConvThreads, "bodies of one kernel share its threads");

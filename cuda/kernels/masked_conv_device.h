@@ -1,8 +1,8 @@
 // The masked convolution that chooses on the device: of the tensor-core rows of
 // variants/masked_conv.toml whose CTAs share no weights one kernel holds those of 256 columns, one
-// all that do not stream K, also those that split K over two or four; a third holds every row of
-// variants/masked_conv_mma.toml. The candidate that costs least runs. Candidates that stream K
-// stand beside others of 256 columns only; candidates that split K all do so over as many CTAs.
+// all, also those that split K over two or four; a third holds every row of
+// variants/masked_conv_mma.toml. The candidate that costs least runs. Candidates that split K all
+// do so over as many CTAs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -45,8 +45,8 @@ cudaError_t PrepareMaskedConvDevice();
 // Writes every active pixel of the tiles of the list that the chosen candidate names and, with
 // args.zero_fill, zeros to the others; touches nothing else of `out`. One launch, two where rows of
 // both tables are candidates; one more for weights that are rewritten (float32, ragged channels),
-// one more where a candidate streams K, and one more for the zeros of each list that candidates
-// name and that may overflow. No host branch on device data.
+// and one more for the zeros of each list that candidates name and that may overflow. No host
+// branch on device data.
 cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice& choice,
                                    cudaStream_t stream);
 

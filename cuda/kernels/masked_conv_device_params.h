@@ -26,10 +26,9 @@ inline constexpr int kMostParts = 4;
 
 template <typename T>
 struct MaskedConvDevice {
-  // Whether a kernel has a body for this variant: the one of rows of 256 columns, the one of rows
-  // that do not stream K, or both.
+  // Whether the kernel of all rows has a body for this variant.
   static bool Holds(int variant);
-  // Whether it has 256 columns.
+  // Whether the kernel of rows of 256 columns has one, too.
   static bool Wide(int variant);
   // How many CTAs of a cluster share a tile's K; 1: none do.
   static int Parts(int variant);
@@ -40,9 +39,9 @@ struct MaskedConvDevice {
   // device holds at once: ctas[s] in clusters of s.
   static cudaError_t Prepare(int (&ctas)[kMostParts + 1]);
 
-  // `image` is read where a candidate loads boxes. `wide`: all candidates are; without it none may
-  // stream K. `parts`: CTAs of a cluster, those of each candidate that splits K; candidates of one
-  // CTA a tile run in clusters as they do without, on as many CTAs as fit then.
+  // `image` is read where a candidate loads boxes. `wide`: all candidates have 256 columns.
+  // `parts`: CTAs of a cluster, those of each candidate that splits K; candidates of one CTA a tile
+  // run in clusters as they do without, on as many CTAs as fit then.
   static cudaError_t Launch(const DeviceParams& p, const CUtensorMap& weights,
                             const CUtensorMap& image, int ctas, bool wide, int parts,
                             cudaStream_t stream);

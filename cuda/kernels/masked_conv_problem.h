@@ -42,7 +42,7 @@ bool ListHoldsEveryTile(const ConvGeometry& geometry, const TileList& list);
 // The tiles of `list` as the rows of a product.
 RowList MakeRowList(const ConvGeometry& geometry, const TileList& list);
 
-// The engine's parameters; `zero_fill`, `flags` and `parts` are left for the caller.
+// The engine's parameters; `zero_fill`, `flags`, `mark` and `parts` are left for the caller.
 ConvParams MakeConvParams(const MaskedConvArgs& args);
 
 // The tensor map of the weights; float32 ones are transposed into the scratch first, by one launch.

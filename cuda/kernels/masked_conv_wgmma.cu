@@ -55,7 +55,7 @@ static_assert(NumbersCountUp(), "tensor-core rows must be numbered in the order 
 // The workspace: transposed weights, then a flag per consumer warp of each CTA, then a partial tile
 // per CTA.
 constexpr int kMaxCtas = kMaxConvCtas;
-constexpr int64_t kFlagBytes = kMaxCtas * kConsumerWarps * sizeof(uint32_t);
+constexpr int64_t kFlagBytes = kMaxCtas * kConsumerWarps * sizeof(uint64_t);
 
 int Bytes(DType type) { return type == DType::kF32 ? 4 : 2; }
 
@@ -142,10 +142,9 @@ cudaError_t LaunchMaskedConvWgmma(const MaskedConvArgs& args, int variant_row,
   if (status != cudaSuccess) return status;
   if (row.stream_k) {
     char* flags = static_cast<char*>(a.scratch) + ConvWeightBytes(a.geometry, a.in_type);
-    p.flags = reinterpret_cast<uint32_t*>(flags);
+    p.flags = reinterpret_cast<uint64_t*>(flags);
     p.parts = reinterpret_cast<float*>(flags + kFlagBytes);
-    status = LaunchClearFlags(p.flags, kMaxCtas * kConsumerWarps, stream);
-    if (status != cudaSuccess) return status;
+    p.mark = NextMark();
   }
   const int type = static_cast<int>(a.in_type);
   const int64_t m_tiles = CeilDivide(rows, row.tile_m);

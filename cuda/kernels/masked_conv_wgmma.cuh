@@ -38,8 +38,26 @@
 
 namespace jaxsparse {
 
-inline constexpr int kStartBarrier = 2;       // where all threads of a CTA meet
+// The loading warps wait at the first for what the others lay out, who only pass; the others meet
+// at the second, and prepare themselves while the first rows are looked up.
+inline constexpr int kStartBarrier = 2, kMultiplyBarrier = 3;
 inline constexpr int kConvThreads = 3 * 128;  // of every CTA: two warpgroups multiply, one loads
+
+// Where the multiplying warps trade columns of 16-bit results, if they store tiles of their own.
+template <typename T, bool Stores>
+struct TradeRoom {
+  alignas(128) uint8_t of[kConsumerWarps][MatrixTrade::kBytes];
+  using Trade = MatrixTrade;
+  __device__ Trade Make() const { return Trade(ptx::SharedAddress(of)); }
+};
+struct NoTradeRoom {
+  using Trade = QuadTrade;
+  __device__ Trade Make() const { return {}; }
+};
+template <typename T>
+struct TradeRoom<T, false> : NoTradeRoom {};
+template <>
+struct TradeRoom<TF32, true> : NoTradeRoom {};
 
 template <typename Element, int M, int N, int StageCount, int ClusterSize, int SplitParts,
           int StreamFlag>
@@ -57,7 +75,7 @@ struct MaskedConvConfig {
       kStages + 3;  // tiles between the one that is looked up and the oldest unstored
   static_assert(kTileM == 128 || kTileM == 256, "tile_m must be 128 or 256");
   static_assert(kSplitK == 1 || kBlocks == 1, "split_k needs tile_m = 128");
-  static_assert(kThreads >= kMaxTaps, "FillOffsets");
+  static_assert(kConsumerThreads >= kMaxTaps, "FillOffsets");
 
   using Ring = Pipeline<kStages, kGatherThreads, 4 * kConsumers, kCluster>;
   using Position = RingPosition<kStages>;
@@ -78,6 +96,7 @@ struct MaskedConvConfig {
     RowTable<kTileM> rows;
     int32_t pixels[kPixelSlots][kTileM];
     typename Fill::Shared zeros;
+    TradeRoom<T, (kSplitK == 1)> trade;
   };
   static constexpr int kSharedBytes = sizeof(Shared) + 1024;  // room to align
   static_assert(kSharedBytes <= 227 * 1024, "the stages do not fit in shared memory");
@@ -164,9 +183,10 @@ __device__ __forceinline__ void MultiplySegment(typename C::Mma& mma, typename C
 }
 
 template <typename C>
-__device__ __forceinline__ void StoreTile(const ConvParams& p, typename C::Mma& mma, int column,
-                                          const int32_t* pixels) {
-  const ScatterStore<typename C::T, C::kTileN> store(p, column);
+__device__ __forceinline__ void StoreTile(const ConvParams& p, typename C::Shared& shared,
+                                          typename C::Mma& mma, int column, const int32_t* pixels) {
+  using Trade = typename decltype(shared.trade)::Trade;
+  const ScatterStore<typename C::T, C::kTileN, Trade> store(p, column, shared.trade.Make());
   const int lane_row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
 #pragma unroll
   for (int i = 0; i < C::kBlocks; ++i) {
@@ -202,7 +222,7 @@ __device__ __forceinline__ void Consume(const ConvParams& p, typename C::Shared&
           partial.Add(mma.acc, blockIdx.x - i * C::Schedule::kCtas);
         }
       }
-      StoreTile<C>(p, mma, column, shared.pixels[slot]);
+      StoreTile<C>(p, shared, mma, column, shared.pixels[slot]);
     }
   }
   fill.Finish();
@@ -218,30 +238,33 @@ __device__ __forceinline__ void RunMaskedConv(const ConvParams& p, const RowList
   const uint32_t skew = (1024 - ptx::SharedAddress(raw) % 1024) % 1024;
   auto& shared = *reinterpret_cast<typename C::Shared*>(raw + skew);
   constexpr bool kClustered = C::kCluster * C::kSplitK > 1;
-  if (threadIdx.x == 0) {
-    ptx::PrefetchTensorMap(&map);
-    shared.ring.Init();
-  }
-  shared.rows.FillOffsets(p, threadIdx.x);
-  shared.zeros.ClearStrip(threadIdx.x, C::kThreads);
   const int rank = kClustered ? ptx::ClusterRank() : 0;
   const PixelRows rows(p, list);
   const int n_tiles = (p.out_c + C::kTileN - 1) / C::kTileN;
   if (ptx::WarpgroupIndex() < C::kConsumers) {
-    ptx::NamedBarrier(kStartBarrier, C::kThreads);
+    if (threadIdx.x == 0) {
+      ptx::PrefetchTensorMap(&map);
+      shared.ring.Init();
+    }
+    shared.rows.FillOffsets(p, threadIdx.x);
+    shared.zeros.ClearStrip(threadIdx.x);
+    __syncwarp();
+    ptx::NamedBarrierArrive(kStartBarrier, C::kThreads);
+    ptx::NamedBarrier(kMultiplyBarrier, kConsumerThreads);
     if constexpr (kClustered) ptx::ClusterSync();
     ptx::RaiseRegisters<C::kMultiplyRegisters>();
     Consume<C>(p, shared, {p.k_steps, rows.rows(), n_tiles, rank}, rank);
   } else {
+    ptx::LowerRegisters<C::kLoadRegisters>();
     // The first rows are looked up while the count and the others are on their way.
     typename C::Gather gather(p, shared.rows, threadIdx.x % kGatherThreads);
     if constexpr (!C::kStreamK) {
       gather.Announce(C::Schedule::FirstTile(n_tiles, rank), shared.pixels[0]);
       gather.Finish(rows);
     }
+    __syncwarp();
     ptx::NamedBarrier(kStartBarrier, C::kThreads);
     if constexpr (kClustered) ptx::ClusterSync();
-    ptx::LowerRegisters<C::kLoadRegisters>();
     Produce<C>(&map, shared, rows, gather, {p.k_steps, rows.rows(), n_tiles, rank}, rank);
   }
   if constexpr (kClustered) ptx::ClusterSync();  // peers may still arrive here or read our part

@@ -20,16 +20,15 @@ const char* MaskedConvWgmmaReason(const MaskedConvArgs& args, int variant_row);
 // which the tensor cores read TF32; rows with stream_k also need a flag per warp and a partial tile
 // per CTA. In Python:
 //   weights = 4*kh*kw*C*O rounded up to 256 if the dtype is float32 else 0
-//   weights + (144 * (32 + 4*tile_m*tile_n) if stream_k else 0)
+//   weights + (144 * (64 + 4*tile_m*tile_n) if stream_k else 0)
 int64_t MaskedConvWgmmaScratchBytes(const ConvGeometry& geometry, DType in_type, int variant_row);
 
 // Once per device, before the first launch and outside any capture: loads every variant.
 cudaError_t PrepareMaskedConvWgmma();
 
 // Writes every active pixel of the first min(count, capacity) tiles and, with args.zero_fill, zeros
-// to the others; touches nothing else of `out`. One launch, one more for float32, one more for
-// stream_k, and one more for zeros where the list may overflow. Device work only: no allocation, no
-// synchronisation.
+// to the others; touches nothing else of `out`. One launch, one more for float32, and one more for
+// zeros where the list may overflow. Device work only: no allocation, no synchronisation.
 cudaError_t LaunchMaskedConvWgmma(const MaskedConvArgs& args, int variant_row, cudaStream_t stream);
 
 }  // namespace jaxsparse

@@ -11,10 +11,11 @@ namespace jaxsparse {
 // mantissa off).
 cudaError_t LaunchTransposeWeights(const float* in, float* out, int k, int o, cudaStream_t stream);
 
-// flags[0, count) = 0.
-cudaError_t LaunchClearFlags(uint32_t* flags, int count, cudaStream_t stream);
+// A number for one launch's flags (PartialTile): none that another launch has, nor, but for one
+// chance in 2^64 a flag, one that memory holds.
+uint64_t NextMark();
 
-// Loads both kernels onto the current device.
+// Loads the kernel onto the current device.
 cudaError_t PrepareConvWorkspace();
 
 }  // namespace jaxsparse

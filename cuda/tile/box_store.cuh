@@ -5,19 +5,13 @@
 #include <cuda.h>
 
 #include "cuda/core/dtype.cuh"
+#include "cuda/core/matrix_copy.cuh"
 #include "cuda/core/mbarrier.cuh"
 #include "cuda/core/warpgroup.cuh"
 
 namespace jaxsparse {
 
 namespace ptx {
-
-// Four 8 x 8 matrices of 16-bit elements; each lane names one row of 16 bytes.
-__device__ __forceinline__ void StoreMatrices(uint32_t shared, const uint32_t (&v)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared),
-               "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
-               : "memory");
-}
 
 __device__ __forceinline__ void StoreBox(const CUtensorMap* map, uint32_t shared, int column,
                                          int row) {

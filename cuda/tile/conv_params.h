@@ -42,7 +42,8 @@ struct ConvParams {
   const float* bias;  // nullptr: none
   void* out;
   float* parts;     // stream_k: unfinished tiles, one a CTA
-  uint32_t* flags;  // stream_k: [CTAs, consumer warps], zero before the launch
+  uint64_t* flags;  // stream_k: [CTAs, consumer warps], anything but `mark` before the launch
+  uint64_t mark;    // stream_k: what a flag is where a part is ready; see PartialTile
   // activation(v) = gated ? v * sigmoid(v * (gate_a + gate_b * v * v)) : min(max(v, low), high)
   bool gated;
   float gate_a, gate_b, low, high;

@@ -2,6 +2,11 @@
 // Each warp hands its accumulators to the warp of the same number, in fragment order (coalesced, no
 // shared memory), behind a flag of its own. The owner adds the parts in a fixed order: no atomics,
 // the same result every time.
+//
+// Nobody clears the flags in advance, which would be a kernel of its own in front of every call:
+// whatever lies there is no part unless it is the launch's mark, 64 bits that the launcher draws
+// (NextMark). Every flag that is set is waited for once, and taken back then: so a captured launch,
+// which has the same mark every time it is replayed, finds none of its own.
 #pragma once
 
 #include "cuda/tile/conv_params.h"
@@ -32,17 +37,18 @@ class PartialTile {
     }
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
-      asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(Flag(cta)), "r"(1) : "memory");
+      asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(Flag(cta)), "l"(p_.mark) : "memory");
     }
   }
 
   // Waits for CTA `cta`'s part and adds it.
   __device__ void Add(float (&acc)[Blocks][TileN / 2], int cta) const {
-    uint32_t there = 0;
-    while (there == 0) {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(Flag(cta)) : "memory");
+    uint64_t found = 0;
+    while (found != p_.mark) {
+      asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(found) : "l"(Flag(cta)) : "memory");
     }
     __syncwarp();
+    if (threadIdx.x % 32 == 0) *Flag(cta) = 0;
     const float4* part = Part(cta);
 #pragma unroll
     for (int i = 0; i < Blocks; ++i) {
@@ -61,7 +67,7 @@ class PartialTile {
   __device__ float4* Part(int cta) const {
     return reinterpret_cast<float4*>(p_.parts + static_cast<int64_t>(cta) * kFloats) + threadIdx.x;
   }
-  __device__ uint32_t* Flag(int cta) const {
+  __device__ uint64_t* Flag(int cta) const {
     return p_.flags + cta * kConsumerWarps + threadIdx.x / 32;
   }
 

@@ -3,9 +3,11 @@
 // so nothing outside the mask is touched.
 #pragma once
 
+#include <cmath>
+
 #include "cuda/core/dtype.cuh"
 #include "cuda/tile/conv_params.h"
-#include "cuda/tile/quad.cuh"
+#include "cuda/tile/trade.cuh"
 
 namespace jaxsparse {
 
@@ -18,8 +20,11 @@ __device__ __forceinline__ float Clamp(float v, float low, float high) {
 // v * sigmoid(v * (a + b*v*v)): silu with (1, 0), gelu's tanh form with 2*sqrt(2/pi) * (1,
 // 0.044715).
 __device__ __forceinline__ float Gated(float v, float a, float b) {
+  constexpr float kLog2E = 1.4426950409f;
   const float slope = a + b * fminf(v * v, 1e30f);
-  return __fdividef(v, 1.0f + __expf(-v * slope));
+  float power;  // a denormal one is nothing beside 1
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(-kLog2E * v * slope));
+  return __fdividef(v, 1.0f + power);
 }
 
 __device__ __forceinline__ float Activate(const ConvParams& p, float v) {
@@ -60,37 +65,50 @@ __device__ void StoreVector(const ConvParams& p, int pixel, int column, float4 s
   }
 }
 
-template <typename T, int TileN>
+// `Trade`: how a quad turns pairs of columns into runs of eight.
+template <typename T, int TileN, class Trade = QuadTrade>
 class ScatterStore {
  public:
   // `column` is the tile's first output channel.
-  __device__ ScatterStore(const ConvParams& p, int column) : p_(p), column_(column) {}
+  __device__ ScatterStore(const ConvParams& p, int column, const Trade& trade = {})
+      : p_(p), column_(column), trade_(trade) {}
 
   // One 64-row block's accumulators; pixels[h] is the flat output pixel of this thread's row h, or
-  // -1.
+  // -1. Whole warps.
   __device__ void Store(float (&acc)[TileN / 2], const int (&pixels)[2]) const {
     AddBias(acc);
-    if (p_.residual != nullptr) {
-      StoreAs<true>(acc, pixels);
+    if (p_.residual == nullptr && p_.gated) Gate(acc);
+    if (DTypeTraits<T>::kBytes == 4 || p_.out_f32) {
+      p_.residual != nullptr ? StoreF32<true>(acc, pixels) : StoreF32<false>(acc, pixels);
+    } else if (p_.residual != nullptr) {
+      StoreHalf<true, kBoth>(acc, pixels);
+    } else if (p_.high < INFINITY) {
+      StoreHalf<false, kBoth>(acc, pixels);
+    } else if (p_.low > -INFINITY) {
+      StoreHalf<false, kLow>(acc, pixels);
     } else {
-      ActivateAll(acc);
-      StoreAs<false>(acc, pixels);
+      StoreHalf<false, kNone>(acc, pixels);
     }
   }
 
  private:
-  template <bool kResidual>
-  __device__ void StoreAs(const float (&acc)[TileN / 2], const int (&pixels)[2]) const {
-    if (p_.out_f32) {
-      StoreF32<kResidual>(acc, pixels);
-    } else if constexpr (DTypeTraits<T>::kBytes == 2) {
-      StoreHalf<kResidual>(acc, pixels);
-    }
+  // Columns of a run: what a quad trades, 16 bytes a lane of 16-bit elements.
+  static constexpr int kRunColumns = 32, kRuns = TileN / kRunColumns;
+  static_assert(TileN % kRunColumns == 0, "a tile is whole runs");
+  enum Bounds { kNone, kLow, kBoth };  // that results are clamped to
+
+  // The first of the pair of columns that this lane holds of every eight.
+  __device__ int FirstOfPair() const { return column_ + 2 * (threadIdx.x % 4); }
+  // The first of the eight that it reads and writes of a run of 16-bit elements.
+  __device__ int FirstOfRun() const { return column_ + 8 * (threadIdx.x % 4); }
+  // Of its row, which may be none: then the result is not to be used.
+  __device__ int64_t RowAt(int pixel) const {
+    return static_cast<int64_t>(max(pixel, 0)) * p_.out_c;
   }
 
   __device__ void AddBias(float (&acc)[TileN / 2]) const {
     if (p_.bias == nullptr) return;
-    const int first = column_ + 2 * (threadIdx.x % 4);
+    const int first = FirstOfPair();
 #pragma unroll
     for (int j = 0; j < TileN / 8; ++j) {
       const int c = first + 8 * j;
@@ -103,14 +121,20 @@ class ScatterStore {
     }
   }
 
+  template <int Count>
+  __device__ void Gate(float (&values)[Count]) const {
+#pragma unroll
+    for (float& v : values) v = Gated(v, p_.gate_a, p_.gate_b);
+  }
+
   // Pairs of columns: a quad writes 32 contiguous bytes, one whole sector.
   template <bool kResidual>
   __device__ void StoreF32(const float (&acc)[TileN / 2], const int (&pixels)[2]) const {
-    const int first = column_ + 2 * (threadIdx.x % 4);
+    const int first = FirstOfPair();
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if (pixels[h] < 0) continue;
-      const int64_t row = static_cast<int64_t>(pixels[h]) * p_.out_c;
+      const int64_t row = RowAt(pixels[h]);
 #pragma unroll
       for (int j = 0; j < TileN / 8; j += 4) {
         float run[8];
@@ -125,66 +149,93 @@ class ScatterStore {
           run[2 * i] = acc[4 * (j + i) + 2 * h] + v.x;
           run[2 * i + 1] = acc[4 * (j + i) + 2 * h + 1] + v.y;
         }
-        if (kResidual) ActivateAll(run);
+        if (kResidual && p_.gated) Gate(run);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int c = first + 8 * (j + i);
           if (c >= p_.out_c) continue;
-          *reinterpret_cast<float2*>(static_cast<float*>(p_.out) + row + c) =
-              make_float2(run[2 * i], run[2 * i + 1]);
+          *reinterpret_cast<float2*>(static_cast<float*>(p_.out) + row + c) = make_float2(
+              Clamp(run[2 * i], p_.low, p_.high), Clamp(run[2 * i + 1], p_.low, p_.high));
         }
       }
     }
   }
 
-  // Quads trade pairs of columns for runs of eight: 16 bytes a lane, 64 contiguous bytes a quad. A
-  // lane reads of the residual what it will write, two runs ahead: the accumulators leave no
-  // registers for more.
-  template <bool kResidual>
+  // Rounded, then clamped two at a time: the bounds are numbers of T, so it is the same. Quads
+  // trade pairs of columns for runs of eight: 16 bytes a lane, 64 contiguous bytes a quad. A lane
+  // reads of the residual what it will write, two runs ahead: the accumulators leave no registers
+  // for more.
+  template <bool kResidual, Bounds kBounds>
   __device__ void StoreHalf(const float (&acc)[TileN / 2], const int (&pixels)[2]) const {
-    const int first = column_ + 8 * (threadIdx.x % 4);
+    if constexpr (DTypeTraits<T>::kBytes == 2) {
+      constexpr int kAtOnce = kRuns < 4 ? kRuns : 4;  // trades on their way
+      static_assert(kRuns % kAtOnce == 0, "a row of a tile is whole groups of runs");
+      const int first = FirstOfRun();
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int64_t row = static_cast<int64_t>(max(pixels[h], 0)) * p_.out_c;
-      uint4 residual[2] = {};
+      for (int h = 0; h < 2; ++h) {
+        const int64_t row = 2 * (RowAt(pixels[h]) + first);
+        char* to = static_cast<char*>(p_.out) + row;
+        uint4 residual[2] = {};
 #pragma unroll
-      for (int j = 0; j < TileN / 8; j += 4) {
-        const int c = first + 8 * j, pair = j / 4 % 2;
-        if (kResidual && pair == 0) {
+        for (int begin = 0; begin < kRuns; begin += kAtOnce) {
+          uint32_t v[kAtOnce][4];
 #pragma unroll
-          for (int i = 0; i < 2; ++i) residual[i] = Residual(pixels[h], row, c + 32 * i);
-        }
-        float run[8];
+          for (int i = 0; i < kAtOnce; ++i) {
+            const int r = begin + i;
+            if (kResidual && r % 2 == 0) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          run[2 * i] = acc[4 * (j + i) + 2 * h];
-          run[2 * i + 1] = acc[4 * (j + i) + 2 * h + 1];
-        }
-        if (kResidual) AddRun(run, residual[pair]);
-        if (kResidual) ActivateAll(run);
-        uint32_t v[4];
+              for (int j = 0; j < 2 && r + j < kRuns; ++j) {
+                residual[j] = ReadRun(pixels[h], row, r + j);
+              }
+            }
+            Round<kResidual, kBounds>(acc, h, r, residual[r % 2], v[i]);
+            trade_.ToRuns(v[i]);
+          }
 #pragma unroll
-        for (int i = 0; i < 4; ++i) v[i] = DTypeTraits<T>::Pack(run[2 * i], run[2 * i + 1]);
-        TransposeQuad(v);
-        if (pixels[h] >= 0 && c < p_.out_c) {
-          *reinterpret_cast<uint4*>(static_cast<char*>(p_.out) + 2 * (row + c)) =
-              make_uint4(v[0], v[1], v[2], v[3]);
+          for (int i = 0; i < kAtOnce; ++i) {
+            const int c = (begin + i) * kRunColumns;
+            if (pixels[h] < 0 || first + c >= p_.out_c) continue;
+            *reinterpret_cast<uint4*>(to + 2 * c) = make_uint4(v[i][0], v[i][1], v[i][2], v[i][3]);
+          }
         }
       }
+    }
+  }
+
+  // Four pairs of columns of row h: added to, clamped, rounded.
+  template <bool kResidual, Bounds kBounds>
+  __device__ void Round(const float (&acc)[TileN / 2], int h, int r, const uint4& residual,
+                        uint32_t (&v)[4]) const {
+    float run[8];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      run[2 * i] = acc[4 * (4 * r + i) + 2 * h];
+      run[2 * i + 1] = acc[4 * (4 * r + i) + 2 * h + 1];
+    }
+    if (kResidual) AddRun(run, residual);
+    if (kResidual && p_.gated) Gate(run);
+    const uint32_t low = DTypeTraits<T>::Pack(p_.low, p_.low);
+    const uint32_t high = DTypeTraits<T>::Pack(p_.high, p_.high);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      v[i] = DTypeTraits<T>::Pack(run[2 * i], run[2 * i + 1]);
+      if (kBounds != kNone) v[i] = DTypeTraits<T>::Max(v[i], low);
+      if (kBounds == kBoth) v[i] = DTypeTraits<T>::Min(v[i], high);
     }
   }
 
   // Eight elements of the residual; zeros where nothing will be written.
-  __device__ uint4 Residual(int pixel, int64_t row, int c) const {
-    if (pixel < 0 || c >= p_.out_c) return {};
-    const char* at = static_cast<const char*>(p_.residual) + 2 * (row + c);
+  __device__ uint4 ReadRun(int pixel, int64_t row, int r) const {
+    const int c = r * kRunColumns;
+    if (pixel < 0 || FirstOfRun() + c >= p_.out_c) return {};
+    const char* at = static_cast<const char*>(p_.residual) + row + 2 * c;
     return __ldg(reinterpret_cast<const uint4*>(at));
   }
 
-  // Adds them after a trade: to the pairs of columns that the lanes hold.
+  // Adds eight elements, after a trade, to the pairs of columns that the lanes hold.
   __device__ void AddRun(float (&run)[8], const uint4& elements) const {
     uint32_t v[4] = {elements.x, elements.y, elements.z, elements.w};
-    TransposeQuad(v);
+    trade_.ToPairs(v);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 pair = DTypeTraits<T>::Unpack(v[i]);
@@ -193,20 +244,9 @@ class ScatterStore {
     }
   }
 
-  // In one go where nothing is added: a branch for every run cost 5 % of a call of 64 outputs.
-  template <int Count>
-  __device__ void ActivateAll(float (&values)[Count]) const {
-    if (p_.gated) {
-#pragma unroll
-      for (float& v : values) v = Gated(v, p_.gate_a, p_.gate_b);
-    } else {
-#pragma unroll
-      for (float& v : values) v = Clamp(v, p_.low, p_.high);
-    }
-  }
-
   const ConvParams& p_;
   int column_;
+  Trade trade_;
 };
 
 }  // namespace jaxsparse

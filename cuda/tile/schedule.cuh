@@ -7,8 +7,9 @@
 // empty: a run that starts inside a tile leaves its sum to the worker that has the tile's first
 // step. Runs go to the workers from the last one down, so that a worker waits for workers of lower
 // block indices only, and those leave their sums before they wait for anybody. Multiprocessors take
-// blocks in the order of their indices: whom a block waits for has started, and leaves its sum
-// without waiting. So no number of resident blocks is too small, whatever else the device runs.
+// blocks in the order of their indices, clusters as a whole: whom a block waits for has started,
+// and leaves its sum without waiting. So no number of resident blocks is too small, whatever else
+// the device runs.
 #pragma once
 
 #include "cuda/tile/conv_params.h"

@@ -52,11 +52,10 @@ class UnsetFill {
       uint32_t ahead[kBatch];
     } at[kConsumerWarps];
 
-    // All threads of the CTA, before they meet.
-    __device__ void ClearStrip(int thread, int threads) {
-      for (uint32_t i = thread * 16; i < kStripBytes; i += threads * 16) {
-        *reinterpret_cast<uint4*>(strip + i) = uint4{};
-      }
+    // The multiplying threads, before they meet.
+    __device__ void ClearStrip(int thread) {
+      static_assert(kConsumerThreads * sizeof(uint4) == kStripBytes);
+      reinterpret_cast<uint4*>(strip)[thread] = uint4{};
       ptx::FenceAsyncProxy();
     }
   };
