@@ -1,29 +1,22 @@
 """Which variants of `masked_conv` stand beside each other in one call that chooses on the device.
 
-Three kinds of call (docs/kernels/masked_conv.md, "In the kernel that chooses"): rows of 256
-columns, among them those that stream K; rows that do not stream K, beside those that split it over
-pairs of CTAs; and the former beside rows that split K over four, for calls of few tiles.
+Two kinds of call (docs/kernels/masked_conv.md, "In the kernel that chooses"): rows of one CTA a
+tile beside those that split K over pairs of CTAs, or beside those that split it over four, for
+calls of few tiles.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from jaxsparse.index import TileIndex
 from jaxsparse.index.chosen import lists_of
-from jaxsparse.select.costs import EVERY, Candidate, cheapest, mean_cost, typical
+from jaxsparse.select.costs import EVERY, Candidate, cheapest, typical
 from jaxsparse.select.portfolio import greedy
 from jaxsparse.select.variants import Variant, table
 
 #: The most candidates of one call (docs/kernels/contract.md).
 MOST = 8
-#: Microseconds of clearing the flags that candidates which stream K need: theirs have it in their
-#: rates, and the others pay it beside them.
-CLEARING_US = 1.0
-#: Rows of 256 columns are taken also where they are up to half a percent slower on average: the
-#: rates know the last waves, which streaming K shortens, only roughly.
-WIDE_AHEAD = 0.995
 #: A candidate that lowers the mean share of the best by less than this is left out.
 LEAST_GAIN = 0.001
 #: How much longer mma.sync rows of 64 columns take beside others: the kernel that holds all leaves
@@ -31,8 +24,6 @@ LEAST_GAIN = 0.001
 NARROW_BESIDE = 1.25
 #: No call takes less, whatever a line through measurements says.
 LEAST_US = 0.01
-#: Columns of the rows that share a kernel with those that stream K.
-WIDE = 256
 #: The CTAs that share a tile's K where the device chooses.
 PARTS = (1, 2, 4)
 
@@ -54,16 +45,6 @@ def splits(row: Variant) -> bool:
     return parts(row) > 1
 
 
-def streams(row: Variant) -> bool:
-    """Whether this row cuts the last wave into equal runs of K."""
-    return bool(row.fields.get("stream_k"))
-
-
-def wide(row: Variant) -> bool:
-    """Whether this row is in the kernel that holds those that stream K."""
-    return row.fields.get("tile_n", 0) == WIDE
-
-
 def portfolio(
     platform: str,
     index: TileIndex,
@@ -81,24 +62,17 @@ def portfolio(
     """
     rows = table("masked_conv", platform)
 
-    def unstreamed(stand: list[Candidate], cluster: int) -> tuple[Candidate, ...]:
-        kept = [c for c in stand if parts(rows[c.variant]) in (1, cluster)]
-        return _few(index, [c for c in kept if not streams(rows[c.variant])])
+    def clustered(stand: list[Candidate], cluster: int) -> tuple[Candidate, ...]:
+        return _few(index, [c for c in stand if parts(rows[c.variant]) in (1, cluster)])
 
     stand = _standing(rows, found.values(), platform)
-    whole = unstreamed(stand, 2)
+    chosen = clustered(stand, 2)
     if any(parts(rows[c.variant]) == 4 for c in stand):
-        fours = unstreamed(_standing(rows, in_fours().values(), platform), 4)
+        fours = clustered(_standing(rows, in_fours().values(), platform), 4)
         helps = any(parts(rows[c.variant]) == 4 for c in fours)
-        if helps and _share(index, fours, whole) < 1.0:
-            whole = fours
-    broad = _few(index, [_cleared(rows[c.variant], c) for c in stand if wide(rows[c.variant])])
-    tiles = [like.n_tiles for like in lists_of(index)]
-
-    def mean(candidates: tuple[Candidate, ...]) -> float:
-        return mean_cost(candidates, *tiles) if candidates else math.inf
-
-    return broad if WIDE_AHEAD * mean(broad) <= mean(whole) else whole
+        if helps and _share(index, fours, chosen) < 1.0:
+            chosen = fours
+    return chosen
 
 
 def _standing(
@@ -112,14 +86,6 @@ def _standing(
         return known
     stand = [_beside(rows[c.variant], c) for c in known if held(rows[c.variant])]
     return [c for c in stand if not rows[c.variant].fields.get("mma")] or stand
-
-
-def _cleared(row: Variant, c: Candidate) -> Candidate:
-    """What the candidate costs where flags are cleared for others."""
-    if streams(row):
-        return c
-    start, each, place, wave, per_wave = c.cost
-    return c._replace(cost=(start + CLEARING_US, each, place, wave, per_wave))
 
 
 def _beside(row: Variant, c: Candidate) -> Candidate:

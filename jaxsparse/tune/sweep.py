@@ -114,18 +114,11 @@ def _unknown(place: int) -> tuple[float, float, float, float, float]:
 
 
 def grouped(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
-    """Calls of at most eight candidates; wide ones, which have a kernel of their own, apart, those
-    that stream K, whose call clears flags, and those that split it, in clusters of a size each.
-    """
+    """Calls of at most eight candidates; those that split K apart, in clusters of a size each."""
     rows = table("masked_conv", "cuda")
-
-    def kind(c: Candidate) -> tuple[bool, bool, int]:
-        row = rows[c.variant]
-        return portfolio.wide(row), portfolio.streams(row), portfolio.parts(row)
-
     found = []
-    for wanted in sorted({kind(c) for c in candidates}):
-        part = [c for c in candidates if kind(c) == wanted]
+    for parts in sorted({portfolio.parts(rows[c.variant]) for c in candidates}):
+        part = [c for c in candidates if portfolio.parts(rows[c.variant]) == parts]
         most = portfolio.MOST
         found += [tuple(part[i : i + most]) for i in range(0, len(part), most)]
     return found
