@@ -12,7 +12,7 @@
 // Pipeline: pick -> the body of masked_conv_wgmma.cuh or masked_conv_box.cuh. The branch is uniform
 //           over the grid. Two kernels, of which a call launches one: of the rows of 256 columns,
 //           or of all rows.
-// Measured (H200): 0.3-2.9 us more than the same variant launched directly: what is executed for
+// Measured (H200): 0.5-4.2 us more than the same variant launched directly: what is executed for
 //           the first time is fetched from L2 by every launch, where the code of one variant stays
 //           in the cache that the multiprocessors of a GPC share. In the kernel of all rows those
 //           that stream K take 0.5 to 1.2 % longer than in that of 256 columns, m128n256 as long.

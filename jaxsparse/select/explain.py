@@ -95,7 +95,12 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
         added up. Calls are those of the forward pass: of gradients only that of a convolution's
         kernel is listed, also where nothing asks for it, with the counts of the forward's index; an
         index that an op builds itself is not.
+
+    Raises:
+        TypeError: when `fn` is not callable.
     """
+    if not callable(fn):
+        raise TypeError(f"explain: fn must be callable, not a {type(fn).__name__}")
     token = next(_tokens)
     _open[token] = []
     try:

@@ -147,3 +147,8 @@ def test_an_index_that_overflows_leaves_tiles_out(rng):
     said = str(js.explain(js.masked_conv, x, kernel, index))
     assert "overflow in 1 of 1 runs, which left tiles out: raise capacity" in said
     assert f"{int(mask.sum())} of 64 tiles" in said
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(TypeError, match="fn must be callable, not a list"):
+        js.explain([1.0])  # pyright: ignore[reportArgumentType]
