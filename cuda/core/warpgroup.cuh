@@ -17,6 +17,14 @@ __device__ __forceinline__ int WarpgroupIndex() {
   return __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
 }
 
+// threadIdx.x, read where this stands. What is read once for several bodies of a kernel is spilled
+// to local memory, and loaded again in their loops.
+__device__ __forceinline__ int ThreadIndex() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
 template <int Registers>
 __device__ __forceinline__ void RaiseRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));

@@ -25,9 +25,10 @@
 
 namespace jaxsparse {
 
-template <typename Element, int M, int N, int StageCount, int StreamFlag>
+template <typename Element, int M, int N, int StageCount, int StreamFlag, bool Plain = false>
 struct BoxConvConfig {
   using T = Element;
+  static constexpr bool kPlain = Plain;
   static constexpr int kTileM = M, kTileN = N, kStages = StageCount;
   static constexpr int kCluster = 1, kSplitK = 1;
   static constexpr bool kStreamK = StreamFlag != 0;
@@ -64,11 +65,14 @@ struct BoxConvConfig {
 
 // What a CTA works on; the members are parameters of the kernel, the list of `rows` may be shared
 // memory.
+template <bool Plain>
 struct BoxConv {
+  using Rows = BlockRows<Plain>;
+
   const ConvParams& p;
   const BoxPlan& plan;
   const CUtensorMap &weights, &image;
-  BlockRows rows;
+  Rows rows;
 
   __device__ int taps() const { return p.kernel_h * p.kernel_w; }
 
@@ -94,9 +98,10 @@ __device__ __forceinline__ int BlockOf(int m_tile, int group, int lane) {
 // Lanes of one warp: the boxes of a multiplying warpgroup, one lane a block. `load` stands at the
 // first one, but for streamed tiles.
 template <typename C>
-__device__ __forceinline__ void LoadBoxes(const BoxConv& conv, typename C::Shared& shared,
-                                          BoxLoad& load, typename C::Schedule schedule, int group) {
-  const int block = threadIdx.x % 32;
+__device__ __forceinline__ void LoadBoxes(const BoxConv<C::kPlain>& conv,
+                                          typename C::Shared& shared, BoxLoad& load,
+                                          typename C::Schedule schedule, int group) {
+  const int block = ptx::ThreadIndex() % 32;
   if (block >= C::kBlocks) return;
   RingPosition<C::kBoxes> at;
   Segment s;
@@ -104,6 +109,7 @@ __device__ __forceinline__ void LoadBoxes(const BoxConv& conv, typename C::Share
     if (!begun) load.Begin(conv.rows, BlockOf<C>(s.m_tile, group, block));
     int slab, place;
     conv.Locate(s.begin, &slab, &place);
+#pragma unroll 1
     for (int step = s.begin; step < s.end; ++step) {
       const BoxStep& plan = conv.plan.steps[place];
       if (step == s.begin || plan.opens) {
@@ -120,7 +126,8 @@ __device__ __forceinline__ void LoadBoxes(const BoxConv& conv, typename C::Share
 // One thread: the weights of every step. A stage holds 128 bytes of K; where pixels have 64 bytes,
 // the second half of it is not used.
 template <typename C>
-__device__ __forceinline__ void LoadWeights(const BoxConv& conv, typename C::Shared& shared,
+__device__ __forceinline__ void LoadWeights(const BoxConv<C::kPlain>& conv,
+                                            typename C::Shared& shared,
                                             typename C::Schedule schedule) {
   constexpr int kBytes = DTypeTraits<typename C::T>::kBytes;
   const typename C::Weights weights(&conv.weights, 0);
@@ -133,6 +140,7 @@ __device__ __forceinline__ void LoadWeights(const BoxConv& conv, typename C::Sha
     if (stay) s.begin = 0, s.end = conv.plan.k_steps;
     int slab, place;
     conv.Locate(s.begin, &slab, &place);
+#pragma unroll 1
     for (int step = s.begin; step < s.end; ++step) {
       const uint32_t full = shared.weight_ring.Full(at.stage);
       shared.weight_ring.WaitEmpty(at);
@@ -144,6 +152,7 @@ __device__ __forceinline__ void LoadWeights(const BoxConv& conv, typename C::Sha
     }
     if (!stay) continue;
     // Also the steps that no segment of this CTA takes must land before it ends.
+#pragma unroll 1
     for (int i = 0; i < s.end; ++i) ptx::BarrierWait(shared.weight_ring.Full(i), 0);
     return;
   }
@@ -151,15 +160,18 @@ __device__ __forceinline__ void LoadWeights(const BoxConv& conv, typename C::Sha
 
 // One warp: where the rows of each tile are stored. A lane looks up lines of 8 pixels.
 template <typename C>
-__device__ __forceinline__ void LookUpPixels(const BoxConv& conv, typename C::Shared& shared,
+__device__ __forceinline__ void LookUpPixels(const BoxConv<C::kPlain>& conv,
+                                             typename C::Shared& shared,
                                              typename C::Schedule schedule) {
   constexpr int kLines = C::kTileM / kBlockSide;
+  const int lane = ptx::ThreadIndex() % 32;
   RingPosition<C::kPixelSlots> at;
   Segment s;
   for (; schedule.Next(&s); at.Advance()) {
     shared.pixel_ring.WaitEmpty(at);
-    for (int i = threadIdx.x % 32; i < kLines; i += 32) {
-      const BlockRows::Line line = conv.rows.Find(s.m_tile * kLines + i);
+#pragma unroll 1
+    for (int i = lane; i < kLines; i += 32) {
+      const auto line = conv.rows.Find(s.m_tile * kLines + i);
       int32_t* pixels = shared.pixels[at.stage] + i * kBlockSide;
 #pragma unroll
       for (int x = 0; x < kBlockSide; ++x) pixels[x] = line.bits >> x & 1 ? line.pixel + x : -1;
@@ -171,9 +183,9 @@ __device__ __forceinline__ void LookUpPixels(const BoxConv& conv, typename C::Sh
 // A multiplying warpgroup's view of the two rings of operands; a pixel's row has `RowBytes` bytes.
 template <typename C, int RowBytes>
 struct BoxOperands {
-  const BoxConv& conv;
+  const BoxConv<C::kPlain>& conv;
   typename C::Shared& shared;
-  const int group;
+  const int group, lane;
   const bool stay;
   typename C::Fill fill;
   RingPosition<C::kBoxes> box = {};
@@ -197,12 +209,12 @@ struct BoxOperands {
       fill.Step();
       mma.template Retire<1>();
       if (step > s.begin) ReleaseWeight(last_weight);
-      if (opens) shared.box_ring[group].Release(last_box, threadIdx.x % 32);
+      if (opens) shared.box_ring[group].Release(last_box, lane);
       if (++place == conv.taps()) place = 0;
     }
     mma.template Retire<0>();
     ReleaseWeight(weight.stage);
-    shared.box_ring[group].Release(box.stage, threadIdx.x % 32);
+    shared.box_ring[group].Release(box.stage, lane);
     AdvanceWeight();
     box.Advance();
   }
@@ -218,16 +230,22 @@ struct BoxOperands {
     if (!stay) weight.Advance();
   }
   __device__ void ReleaseWeight(int stage) {
-    if (!stay) shared.weight_ring.Release(stage, threadIdx.x % 32);
+    if (!stay) shared.weight_ring.Release(stage, lane);
   }
 };
 
 template <typename C, int RowBytes>
-__device__ __forceinline__ void MultiplyBoxes(const BoxConv& conv, typename C::Shared& shared,
+__device__ __forceinline__ void MultiplyBoxes(const BoxConv<C::kPlain>& conv,
+                                              typename C::Shared& shared,
                                               typename C::Schedule schedule) {
+  const int lane = ptx::ThreadIndex() % 32;
   BoxOperands<C, RowBytes> operands{
-      conv, shared, ptx::WarpgroupIndex(), WeightsStay<C>(conv.p, conv.plan),
-      typename C::Fill(conv.p, shared.zeros, schedule.steps(), schedule.Spare())};
+      conv,
+      shared,
+      ptx::WarpgroupIndex(),
+      lane,
+      WeightsStay<C>(conv.p, conv.plan),
+      typename C::Fill(conv.p, shared.zeros, lane, schedule.steps(), schedule.Spare())};
   const typename C::Partial partial(conv.p);
   typename C::Mma mma;
   RingPosition<C::kPixelSlots> at;
@@ -246,7 +264,7 @@ __device__ __forceinline__ void MultiplyBoxes(const BoxConv& conv, typename C::S
       StoreTile<C>(conv.p, shared, mma, s.n_tile * C::kTileN, shared.pixels[at.stage]);
     }
     __syncwarp();
-    shared.pixel_ring.Release(at.stage, threadIdx.x % 32);
+    shared.pixel_ring.Release(at.stage, lane);
   }
   operands.fill.Finish();
 }
@@ -258,7 +276,7 @@ __device__ __forceinline__ void RunBoxConv(const ConvParams& p, const RowList& l
                                            const CUtensorMap& image, uint8_t* raw) {
   const uint32_t skew = (1024 - ptx::SharedAddress(raw) % 1024) % 1024;
   auto& shared = *reinterpret_cast<typename C::Shared*>(raw + skew);
-  const BoxConv conv{p, plan, weights, image, BlockRows(p, list)};
+  const BoxConv<C::kPlain> conv{p, plan, weights, image, BlockRows<C::kPlain>(p, list)};
   const int n_tiles = (p.out_c + C::kTileN - 1) / C::kTileN;
   const int warp = ptx::WarpIndex() - 4 * C::kConsumers;  // of the loading ones
   if (warp < 0) {

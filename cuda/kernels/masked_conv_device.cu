@@ -3,6 +3,7 @@
 #include "cuda/kernels/masked_conv_device.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cuda/core/dtype.cuh"
 #include "cuda/kernels/masked_conv_device_params.h"
@@ -23,18 +24,18 @@ constexpr int64_t kFlagBytes = kMaxConvCtas * kConsumerWarps * sizeof(uint64_t);
 
 // One element type's kernel, in the order of DType.
 struct Kernel {
-  bool (*holds)(int), (*wide)(int), (*loads_boxes)(int);
-  int (*parts)(int);
+  bool (*holds)(int), (*loads_boxes)(int);
+  int (*columns)(int), (*parts)(int);
   cudaError_t (*prepare)(int (&)[kMostParts + 1]);
-  cudaError_t (*launch)(const DeviceParams&, const CUtensorMap&, const CUtensorMap&, int, bool, int,
-                        cudaStream_t);
+  cudaError_t (*launch)(const DeviceParams&, const CUtensorMap&, const CUtensorMap&, int, int, bool,
+                        int, cudaStream_t);
 };
 
 template <typename T>
 constexpr Kernel KernelOf() {
   using Device = MaskedConvDevice<T>;
-  return {&Device::Holds, &Device::Wide,    &Device::LoadsBoxes,
-          &Device::Parts, &Device::Prepare, &Device::Launch};
+  return {&Device::Holds, &Device::LoadsBoxes, &Device::Columns,
+          &Device::Parts, &Device::Prepare,    &Device::Launch};
 }
 constexpr Kernel kKernels[kTypes] = {KernelOf<TF32>(), KernelOf<__nv_bfloat16>(),
                                      KernelOf<__half>()};
@@ -67,6 +68,22 @@ TileList EveryTile(const MaskedConvArgs& a, int side) {
 TileList TilesOf(const MaskedConvArgs& a, const ConvChoice& choice, const ConvCandidate& c) {
   if (c.list != kEveryTile) return choice.list[c.list];
   return EveryTile(a, LoadsBoxes(a, c.variant) ? kBlockSide : 1);
+}
+
+// What most calls are, and the kernels with less code take: windows without dilation over inputs
+// that all count, results of the input's type to which nothing is added but the bias, rectified at
+// most, and lists of the grid's pixels, for boxes of its blocks of 8 x 8.
+bool IsPlainCall(const MaskedConvArgs& a, const ConvChoice& choice) {
+  const ConvParams p = MakeConvParams(a);
+  if (!p.plain || p.residual != nullptr || p.gated || std::isfinite(p.high)) return false;
+  if (a.out_type != a.in_type) return false;
+  for (int i = 0; i < choice.candidates; ++i) {
+    const ConvCandidate& c = choice.candidate[i];
+    const TileList tiles = TilesOf(a, choice, c);
+    const int side = LoadsBoxes(a, c.variant) ? kBlockSide : 1;
+    if (!tiles.grid_aligned || tiles.tile_h != side || tiles.tile_w != side) return false;
+  }
+  return true;
 }
 
 // Zeros in launches of their own, one for each list in `late`: a list that overflows leaves pixels
@@ -163,8 +180,8 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
   MaskedConvArgs a = args;
   int variants[kMaxCandidates];
   const Kernel& kernel = kKernels[static_cast<int>(a.in_type)];
-  bool streams = false, wide = true, boxes = false, in_order = false, wgmma = false, mma = false;
-  int parts = 1;
+  bool streams = false, boxes = false, in_order = false, wgmma = false, mma = false;
+  int parts = 1, columns = 0;
   bool late[kMaxLists] = {};  // lists that candidates visit and that may overflow
   for (int i = 0; i < choice.candidates; ++i) {
     variants[i] = choice.candidate[i].variant;
@@ -172,7 +189,7 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
     if (!IsMaskedConvMma(variants[i])) {
       streams |= Streams(a.geometry, a.in_type, variants[i]);
       parts = std::max(parts, kernel.parts(variants[i]));
-      wide &= kernel.wide(variants[i]);
+      columns = std::max(columns, kernel.columns(variants[i]));
     }
     boxes |= LoadsBoxes(a, variants[i]);
     if (ListHoldsEveryTile(a.geometry, TilesOf(a, choice, choice.candidate[i]))) continue;
@@ -204,7 +221,8 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
   if (status != cudaSuccess) return status;
   const int ctas = devices.Current().ctas[static_cast<int>(a.in_type)][parts];
   if (ctas == 0) return cudaErrorCooperativeLaunchTooLarge;  // no cluster fits this device
-  return kernel.launch(p, weights, image, ctas, wide, parts, stream);
+  const bool plain = IsPlainCall(args, choice);
+  return kernel.launch(p, weights, image, ctas, columns, plain, parts, stream);
 }
 
 }  // namespace jaxsparse

@@ -10,12 +10,12 @@
 //           that split K all run in clusters: in pairs as fast as without; of fours an H200 holds
 //           116 to 120 CTAs of 132.
 // Pipeline: pick -> the body of masked_conv_wgmma.cuh or masked_conv_box.cuh. The branch is uniform
-//           over the grid. Two kernels, of which a call launches one: of the rows of 256 columns,
-//           or of all rows.
-// Measured (H200): 0.5-4.2 us more than the same variant launched directly: what is executed for
-//           the first time is fetched from L2 by every launch, where the code of one variant stays
-//           in the cache that the multiprocessors of a GPC share. In the kernel of all rows those
-//           that stream K take 0.5 to 1.2 % longer than in that of 256 columns, m128n256 as long.
+//           over the grid. Four kernels, of which a call launches one: of all rows for every call;
+//           and for plain ones (IsPlainCall) of rows of at most 64 and 128 columns, and of all.
+// Measured (H200): through JAX .3 to 1.8 us more than the same variant launched directly. A body of
+//           40 to 60 KB in one piece is found in the instruction caches as that of a kernel of its
+//           own is; with the branches that plain calls never take it is not, and calls of 64 to 128
+//           columns take 4 to 11 % longer. No loop over K touches local memory: keep it so.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -37,35 +37,39 @@ template <typename T, int TileM, int TileN, int Stages, int Cluster, int SplitK,
           int Box>
 struct DeviceBody {
   static constexpr bool kHeld = Cluster == 1 && SplitK <= kMostParts;
-  static constexpr bool kWide = kHeld && TileN == 256;
-  static_assert(!kHeld || SplitK == 1 || !kWide, "rows that split K have fewer columns");
   static_assert(!kHeld || SplitK != 3, "pairs and fours");
-  using Gather = MaskedConvConfig<T, TileM, TileN, Stages, Cluster, SplitK, StreamK>;
-  using Boxes = BoxConvConfig<T, TileM, TileN, Stages, StreamK>;
+  template <bool Plain>
+  using Gather = MaskedConvConfig<T, TileM, TileN, Stages, Cluster, SplitK, StreamK, Plain>;
+  template <bool Plain>
+  using Boxes = BoxConvConfig<T, TileM, TileN, Stages, StreamK, Plain>;
 
   static constexpr int SharedBytes() {
     if constexpr (!kHeld) {
       return 0;
     } else if constexpr (Box != 0) {
-      return Boxes::kSharedBytes;
+      return Boxes<false>::kSharedBytes;
     } else {
-      return Gather::kSharedBytes;
+      return Gather<false>::kSharedBytes;
     }
   }
 
-  // Wide: in the kernel of rows of 256 columns; else in the one of all.
-  template <bool Wide>
+  // In a kernel of rows of at most `Columns` columns.
+  template <int Columns, bool Plain>
   __device__ static __forceinline__ void Run(const DeviceParams& p, const CUtensorMap& weights,
                                              const CUtensorMap& image, const RowList& rows,
                                              uint8_t* raw) {
-    if constexpr (!kHeld || (Wide && !kWide)) {
+    if constexpr (!kHeld || TileN > Columns) {
       // not a body of this kernel
     } else if constexpr (Box != 0) {
-      static_assert(Boxes::kThreads == kConvThreads, "bodies of one kernel share its threads");
-      RunBoxConv<Boxes>(p.conv, rows, p.plan, weights, image, raw);
+      using C = Boxes<Plain>;
+      static_assert(C::kThreads == kConvThreads, "bodies of one kernel share its threads");
+      static_assert(C::kSharedBytes == SharedBytes());
+      RunBoxConv<C>(p.conv, rows, p.plan, weights, image, raw);
     } else {
-      static_assert(Gather::kThreads == kConvThreads, "bodies of one kernel share its threads");
-      RunMaskedConv<Gather>(p.conv, rows, weights, raw);
+      using C = Gather<Plain>;
+      static_assert(C::kThreads == kConvThreads, "bodies of one kernel share its threads");
+      static_assert(C::kSharedBytes == SharedBytes());
+      RunMaskedConv<C>(p.conv, rows, weights, raw);
     }
   }
 };
@@ -86,7 +90,7 @@ constexpr int DeviceSharedBytes() {
 static_assert(sizeof(RowList) % sizeof(uint32_t) == 0 &&
               sizeof(RowList) <= kConvThreads * sizeof(uint32_t));  // HoldRows
 
-template <typename T, bool Wide>
+template <typename T, int Columns, bool Plain>
 __global__ void __launch_bounds__(kConvThreads, 1)
     MaskedConvDeviceKernel(const __grid_constant__ DeviceParams p,
                            const __grid_constant__ CUtensorMap weights,
@@ -97,9 +101,9 @@ __global__ void __launch_bounds__(kConvThreads, 1)
   const Pick pick(p);
   const RowList& rows = HoldRows(p, pick.source());
   switch (pick.variant()) {
-#define JAXSPARSE_VARIANT(number, name, ...)                                      \
-  case number:                                                                    \
-    DeviceBody<T, __VA_ARGS__>::template Run<Wide>(p, weights, image, rows, raw); \
+#define JAXSPARSE_VARIANT(number, name, ...)                                                \
+  case number:                                                                              \
+    DeviceBody<T, __VA_ARGS__>::template Run<Columns, Plain>(p, weights, image, rows, raw); \
     break;
 #include "masked_conv_table.inc"
 #undef JAXSPARSE_VARIANT
@@ -120,15 +124,15 @@ bool MaskedConvDevice<T>::Holds(int variant) {
 }
 
 template <typename T>
-bool MaskedConvDevice<T>::Wide(int variant) {
+int MaskedConvDevice<T>::Columns(int variant) {
   switch (variant) {
-#define JAXSPARSE_VARIANT(number, name, ...) \
-  case number:                               \
-    return DeviceBody<T, __VA_ARGS__>::kWide;
+#define JAXSPARSE_VARIANT(number, name, tile_m, tile_n, ...) \
+  case number:                                               \
+    return tile_n;
 #include "masked_conv_table.inc"
 #undef JAXSPARSE_VARIANT
   }
-  return false;
+  return kMostColumns;
 }
 
 template <typename T>
@@ -155,11 +159,21 @@ bool MaskedConvDevice<T>::LoadsBoxes(int variant) {
   return false;
 }
 
+// The kernel for calls whose candidates have at most `columns` columns.
+template <typename T>
+auto DeviceKernel(int columns, bool plain) {
+  return !plain           ? MaskedConvDeviceKernel<T, kMostColumns, false>
+         : columns <= 64  ? MaskedConvDeviceKernel<T, 64, true>
+         : columns <= 128 ? MaskedConvDeviceKernel<T, 128, true>
+                          : MaskedConvDeviceKernel<T, kMostColumns, true>;
+}
+
 template <typename T>
 cudaError_t MaskedConvDevice<T>::Prepare(int (&ctas)[kMostParts + 1]) {
   cudaError_t status = cudaSuccess;
   for (int& held : ctas) held = kMaxConvCtas;
-  for (const auto kernel : {MaskedConvDeviceKernel<T, false>, MaskedConvDeviceKernel<T, true>}) {
+  for (const auto kernel : {DeviceKernel<T>(kMostColumns, false), DeviceKernel<T>(64, true),
+                            DeviceKernel<T>(128, true), DeviceKernel<T>(kMostColumns, true)}) {
     if (status == cudaSuccess) {
       status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     DeviceSharedBytes<T>());
@@ -178,13 +192,12 @@ cudaError_t MaskedConvDevice<T>::Prepare(int (&ctas)[kMostParts + 1]) {
 
 template <typename T>
 cudaError_t MaskedConvDevice<T>::Launch(const DeviceParams& p, const CUtensorMap& weights,
-                                        const CUtensorMap& image, int ctas, bool wide, int parts,
-                                        cudaStream_t stream) {
-  const auto kernel = wide ? MaskedConvDeviceKernel<T, true> : MaskedConvDeviceKernel<T, false>;
+                                        const CUtensorMap& image, int ctas, int columns, bool plain,
+                                        int parts, cudaStream_t stream) {
   cudaLaunchAttribute attribute;
   const cudaLaunchConfig_t config =
       ClusterLaunch(ctas, parts, kConvThreads, DeviceSharedBytes<T>(), stream, &attribute);
-  return cudaLaunchKernelEx(&config, kernel, p, weights, image);
+  return cudaLaunchKernelEx(&config, DeviceKernel<T>(columns, plain), p, weights, image);
 }
 
 }  // namespace jaxsparse

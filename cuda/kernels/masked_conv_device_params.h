@@ -23,13 +23,15 @@ struct DeviceParams {
 
 // The most CTAs that share a tile's K where the device chooses: one, two or four.
 inline constexpr int kMostParts = 4;
+// The columns of the widest row.
+inline constexpr int kMostColumns = 256;
 
 template <typename T>
 struct MaskedConvDevice {
   // Whether the kernel of all rows has a body for this variant.
   static bool Holds(int variant);
-  // Whether the kernel of rows of 256 columns has one, too.
-  static bool Wide(int variant);
+  // The columns of its tile.
+  static int Columns(int variant);
   // How many CTAs of a cluster share a tile's K; 1: none do.
   static int Parts(int variant);
   // Whether it loads boxes.
@@ -39,11 +41,11 @@ struct MaskedConvDevice {
   // device holds at once: ctas[s] in clusters of s.
   static cudaError_t Prepare(int (&ctas)[kMostParts + 1]);
 
-  // `image` is read where a candidate loads boxes. `wide`: all candidates have 256 columns.
-  // `parts`: CTAs of a cluster, those of each candidate that splits K; candidates of one CTA a tile
-  // run in clusters as they do without, on as many CTAs as fit then.
+  // `image` is read where a candidate loads boxes. `columns`: of the widest candidate. `plain`: see
+  // IsPlainCall. `parts`: CTAs of a cluster, those of each candidate that splits K; candidates of
+  // one CTA a tile run in clusters as they do without, on as many CTAs as fit then.
   static cudaError_t Launch(const DeviceParams& p, const CUtensorMap& weights,
-                            const CUtensorMap& image, int ctas, bool wide, int parts,
+                            const CUtensorMap& image, int ctas, int columns, bool plain, int parts,
                             cudaStream_t stream);
 };
 

@@ -23,7 +23,7 @@ constexpr int kManyParts = 16;  // of a tile, from where on they are added in ru
 
 __global__ void __launch_bounds__(kPixelThreads)
     DkernelPixels(const __grid_constant__ DkernelParams p, DepthPixel* pixels) {
-  const PixelRows rows(p.conv, p.conv.list);
+  const PixelRows<false> rows(p.conv, p.conv.list);
   const int64_t end = int64_t{DkernelSteps(p.conv.list)} * kDkernelStepPixels;
   const int64_t stride = int64_t{gridDim.x} * kPixelThreads;
   for (int64_t at = int64_t{blockIdx.x} * kPixelThreads + threadIdx.x; at < end; at += stride) {

@@ -60,7 +60,7 @@ struct MmaConfig {
 template <typename C>
 class MmaLoad {
  public:
-  __device__ MmaLoad(const MmaParams& p, const PixelRows& rows, typename C::Shared& shared,
+  __device__ MmaLoad(const MmaParams& p, const PixelRows<false>& rows, typename C::Shared& shared,
                      const typename C::Schedule& schedule)
       : p_(p),
         rows_(rows),
@@ -116,7 +116,7 @@ class MmaLoad {
   }
 
   const MmaParams& p_;
-  const PixelRows& rows_;
+  const PixelRows<false>& rows_;
   typename C::Shared& shared_;
   typename C::Schedule schedule_;
   typename C::LookUp look_up_;
@@ -136,7 +136,7 @@ __device__ __forceinline__ void RunMaskedConvMma(const MmaParams& p, const RowLi
   auto& shared = *reinterpret_cast<typename C::Shared*>(raw);
   shared.rows.FillOffsets(p.conv);
   __syncthreads();  // a CTA without a tile looks at them, too
-  const PixelRows rows(p.conv, list);
+  const PixelRows<false> rows(p.conv, list);
   typename C::Schedule schedule(p.steps, rows.rows(), (p.conv.out_c + C::kTileN - 1) / C::kTileN,
                                 0);
   MmaLoad<C> load(p, rows, shared, schedule);

@@ -37,7 +37,7 @@ class MmaLookUp {
     found_ = threadIdx.x < Rows::kTileM ? 0 : kSteps;
   }
 
-  __device__ __forceinline__ void Step(const PixelRows& rows) {
+  __device__ __forceinline__ void Step(const PixelRows<false>& rows) {
     if (found_ == kSteps) return;
     if (found_ == 0) listed_ = rows.List(row_);
     if (found_ == 1) placed_ = rows.Place(row_, listed_);
@@ -46,7 +46,7 @@ class MmaLookUp {
   }
 
   // All of it; the threads must meet before they read.
-  __device__ __forceinline__ void Finish(const PixelRows& rows) {
+  __device__ __forceinline__ void Finish(const PixelRows<false>& rows) {
     while (found_ != kSteps) Step(rows);
   }
 
@@ -54,7 +54,7 @@ class MmaLookUp {
   static constexpr int kSteps = 3;
   static_assert(Rows::kTileM <= kMmaThreads, "a thread looks up one row");
 
-  __device__ void Enter(const PixelRows& rows, const OutputPixel& pixel) {
+  __device__ void Enter(const PixelRows<false>& rows, const OutputPixel& pixel) {
     const TapWindow window = FindTapWindow(p_, pixel);
     auto& tile = table_.tile[slot_];
     tile.pixel[threadIdx.x] = pixel.active ? rows.Flat(pixel) : -1;
@@ -65,8 +65,8 @@ class MmaLookUp {
   const ConvParams& p_;
   Rows& table_;
   int row_ = 0, slot_ = 0, found_ = kSteps;
-  PixelRows::Listed listed_;
-  PixelRows::Placed placed_;
+  PixelRows<false>::Listed listed_;
+  PixelRows<false>::Placed placed_;
 };
 
 }  // namespace jaxsparse

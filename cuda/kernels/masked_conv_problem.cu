@@ -138,6 +138,10 @@ ConvParams MakeConvParams(const MaskedConvArgs& a) {
   p.by_kernel_w = MakeDivisor(g.kernel_w);
   p.by_lhs_h = MakeDivisor(g.lhs_dilation_h);
   p.by_lhs_w = MakeDivisor(g.lhs_dilation_w);
+  p.by_out_h = MakeDivisor(g.out_h);
+  p.by_out_w = MakeDivisor(g.out_w);
+  p.by_blocks_h = MakeDivisor(CeilDivide(g.out_h, kBlockSide));
+  p.by_blocks_w = MakeDivisor(CeilDivide(g.out_w, kBlockSide));
   for (int ky = 0; ky < g.kernel_h; ++ky) p.lines |= uint64_t{1} << ky * g.kernel_w;
   p.list = MakeRowList(g, a.tiles);
   p.words = a.tiles.words;

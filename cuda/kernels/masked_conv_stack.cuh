@@ -84,7 +84,7 @@ struct StackConfig {
 struct GroupBlocks {
   int first, step, stop;
 
-  __device__ GroupBlocks(const BlockRows& rows, int groups, int group)
+  __device__ GroupBlocks(const BlockRows<false>& rows, int groups, int group)
       : first(blockIdx.x + gridDim.x * group),
         step(gridDim.x * groups),
         stop(rows.rows() / kBlockRows) {}
@@ -126,8 +126,9 @@ struct FirstTwo {
 // One lane: the boxes of a warpgroup, layer after layer.
 template <typename C>
 __device__ __forceinline__ void LoadStackBoxes(const StackParams& p, typename C::Shared& shared,
-                                               const BlockRows& rows, const GroupBlocks& blocks,
-                                               int group, const FirstTwo<OutputPixel>& origins) {
+                                               const BlockRows<false>& rows,
+                                               const GroupBlocks& blocks, int group,
+                                               const FirstTwo<OutputPixel>& origins) {
   if (blocks.first >= blocks.stop) return;
   auto& ring = shared.ring[group];
   RingPosition<C::kBoxes> at;
@@ -200,11 +201,11 @@ struct RowPixels {
   int at[2];
 
   RowPixels() = default;
-  __device__ RowPixels(const BlockRows& rows, int block) {
+  __device__ RowPixels(const BlockRows<false>& rows, int block) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const BlockRows::Line line = rows.Find(block * kBlockSide + 2 * warp + h);
+      const BlockRows<false>::Line line = rows.Find(block * kBlockSide + 2 * warp + h);
       at[h] = line.bits >> (lane / 4) & 1 ? line.pixel + lane / 4 : -1;
     }
   }
@@ -248,8 +249,9 @@ __device__ __forceinline__ void MultiplyBlock(const StackParams& p, typename C::
 // A multiplying warpgroup: its blocks, layer after layer.
 template <typename C>
 __device__ __forceinline__ void MultiplyStack(const StackParams& p, typename C::Shared& shared,
-                                              const BlockRows& rows, const GroupBlocks& blocks,
-                                              int group, const FirstTwo<RowPixels>& own) {
+                                              const BlockRows<false>& rows,
+                                              const GroupBlocks& blocks, int group,
+                                              const FirstTwo<RowPixels>& own) {
   if (blocks.first >= blocks.stop) return;  // FollowStack does not wait for it
   auto& ring = shared.ring[group];
   const int lane = threadIdx.x % 32;
@@ -291,7 +293,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       for (int layer = 0; layer < p.layers; ++layer) p.done[layer] = 0;
     }
   }
-  const BlockRows rows(p.conv[0], p.conv[0].list);
+  const BlockRows<false> rows(p.conv[0], p.conv[0].list);
   const int group = warp < 0 ? ptx::WarpgroupIndex() : min(warp, C::kGroups - 1);
   const GroupBlocks blocks(rows, C::kGroups, group);
   if (warp < 0) {

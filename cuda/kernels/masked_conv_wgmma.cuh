@@ -59,10 +59,12 @@ struct TradeRoom<T, false> : NoTradeRoom {};
 template <>
 struct TradeRoom<TF32, true> : NoTradeRoom {};
 
+// `Plain`: of calls of one kind only, which IsPlainCall tells: what most are, in less code.
 template <typename Element, int M, int N, int StageCount, int ClusterSize, int SplitParts,
-          int StreamFlag>
+          int StreamFlag, bool Plain = false>
 struct MaskedConvConfig {
   using T = Element;
+  static constexpr bool kPlain = Plain;
   static constexpr int kTileM = M, kTileN = N, kStages = StageCount;
   static constexpr int kCluster = ClusterSize, kSplitK = SplitParts;
   static constexpr bool kStreamK = StreamFlag != 0;
@@ -79,7 +81,7 @@ struct MaskedConvConfig {
 
   using Ring = Pipeline<kStages, kGatherThreads, 4 * kConsumers, kCluster>;
   using Position = RingPosition<kStages>;
-  using Gather = GatherLoad<kTileM, (kTileN >= 256)>;
+  using Gather = GatherLoad<kTileM, (kTileN >= 256), kPlain>;
   using Weights = WeightLoad<T, kTileN, kCluster>;
   using Mma = TileMma<T, kBlocks, kTileN>;
   using Reduce = ClusterReduce<kTileM, kTileN, kSplitK, 128 * kConsumers>;
@@ -106,10 +108,11 @@ struct MaskedConvConfig {
 // but for streamed ones.
 template <typename C>
 __device__ __forceinline__ void Produce(const CUtensorMap* map, typename C::Shared& shared,
-                                        const PixelRows& rows, typename C::Gather& gather,
-                                        typename C::Schedule schedule, int rank) {
+                                        const typename C::Gather::Rows& rows,
+                                        typename C::Gather& gather, typename C::Schedule schedule,
+                                        int rank) {
   constexpr int kWarps = kGatherThreads / 32;
-  const int thread = threadIdx.x % kGatherThreads;
+  const int thread = ptx::ThreadIndex() % kGatherThreads;
   const typename C::Weights weights(map, C::kSplitK == 1 ? rank : 0);
   typename C::Position at;
   Segment s, next;
@@ -163,8 +166,8 @@ __device__ __forceinline__ void Produce(const CUtensorMap* map, typename C::Shar
 template <typename C>
 __device__ __forceinline__ void MultiplySegment(typename C::Mma& mma, typename C::Shared& shared,
                                                 typename C::Position& at, typename C::Fill& fill,
-                                                int steps) {
-  const int group = ptx::WarpgroupIndex(), lane = threadIdx.x % 32;
+                                                int steps, int lane) {
+  const int group = ptx::WarpgroupIndex();
   int previous = 0;
   mma.Clear();
   for (int step = 0; step < steps; ++step) {
@@ -186,7 +189,8 @@ template <typename C>
 __device__ __forceinline__ void StoreTile(const ConvParams& p, typename C::Shared& shared,
                                           typename C::Mma& mma, int column, const int32_t* pixels) {
   using Trade = typename decltype(shared.trade)::Trade;
-  const ScatterStore<typename C::T, C::kTileN, Trade> store(p, column, shared.trade.Make());
+  const ScatterStore<typename C::T, C::kTileN, Trade, C::kPlain> store(p, column,
+                                                                       shared.trade.Make());
   const int lane_row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
 #pragma unroll
   for (int i = 0; i < C::kBlocks; ++i) {
@@ -199,13 +203,14 @@ __device__ __forceinline__ void StoreTile(const ConvParams& p, typename C::Share
 template <typename C>
 __device__ __forceinline__ void Consume(const ConvParams& p, typename C::Shared& shared,
                                         typename C::Schedule schedule, int rank) {
+  const int lane = ptx::ThreadIndex() % 32;
   const typename C::Partial partial(p);
-  typename C::Fill fill(p, shared.zeros, schedule.steps(), schedule.Spare());
+  typename C::Fill fill(p, shared.zeros, lane, schedule.steps(), schedule.Spare());
   typename C::Mma mma;
   typename C::Position at;
   Segment s;
   for (int slot = 0; schedule.Next(&s); slot = slot + 1 == C::kPixelSlots ? 0 : slot + 1) {
-    MultiplySegment<C>(mma, shared, at, fill, s.end - s.begin);
+    MultiplySegment<C>(mma, shared, at, fill, s.end - s.begin, lane);
     const int column = s.n_tile * C::kTileN;
     if constexpr (C::kSplitK > 1) {
       shared.reduce.Put(mma.acc[0], threadIdx.x / 128 * C::Mma::kRows);
@@ -239,7 +244,7 @@ __device__ __forceinline__ void RunMaskedConv(const ConvParams& p, const RowList
   auto& shared = *reinterpret_cast<typename C::Shared*>(raw + skew);
   constexpr bool kClustered = C::kCluster * C::kSplitK > 1;
   const int rank = kClustered ? ptx::ClusterRank() : 0;
-  const PixelRows rows(p, list);
+  const typename C::Gather::Rows rows(p, list);
   const int n_tiles = (p.out_c + C::kTileN - 1) / C::kTileN;
   if (ptx::WarpgroupIndex() < C::kConsumers) {
     if (threadIdx.x == 0) {

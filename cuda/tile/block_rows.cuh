@@ -7,15 +7,24 @@
 
 namespace jaxsparse {
 
+// `Plain`: of a list of the grid's blocks. Its shape is then constants of the kernel.
+template <bool Plain>
 class BlockRows {
  public:
   __device__ BlockRows(const ConvParams& p, const RowList& list) : p_(p), pixels_(p, list) {}
 
-  __device__ int rows() const { return pixels_.rows(); }
+  __device__ int rows() const { return Plain ? pixels_.tiles() * kBlockRows : pixels_.rows(); }
 
   // The first pixel of `block`; inactive past the list, or where its id makes no sense. A block may
   // lie outside of the image.
   __device__ OutputPixel Origin(int block) const {
+    if constexpr (Plain) {
+      OutputPixel origin = pixels_.InGrid(pixels_.Id(block), p_.by_blocks_h, p_.by_blocks_w);
+      origin.y *= kBlockSide;
+      origin.x *= kBlockSide;
+      origin.active = origin.active && block < pixels_.tiles();  // behind the load of the id
+      return origin;
+    }
     const int row = block * kBlockRows;
     const Divisor &area = pixels_.list().tile_area, &width = pixels_.list().tile_width;
     const int slot = area.Quotient(row);
@@ -43,7 +52,7 @@ class BlockRows {
 
  private:
   const ConvParams& p_;
-  PixelRows pixels_;
+  PixelRows<Plain> pixels_;
 };
 
 }  // namespace jaxsparse

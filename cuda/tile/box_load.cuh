@@ -17,7 +17,8 @@ class BoxLoad {
       : p_(p), plan_(plan), map_(map), channels_(channels) {}
 
   // Goes to `block`.
-  __device__ void Begin(const BlockRows& rows, int block) {
+  template <class Rows>
+  __device__ void Begin(const Rows& rows, int block) {
     const OutputPixel origin = rows.Origin(block);
     exists_ = origin.active && origin.y < p_.out_h && origin.x < p_.out_w;
     b_ = origin.b;

@@ -34,6 +34,8 @@ struct ConvParams {
   bool zero_fill;  // pixels whose bit is unset become 0
   bool plain;      // no dilation, and every input pixel counts
   Divisor by_kernel_w, by_lhs_h, by_lhs_w;
+  // Lines and columns of an output image's pixels, and of its blocks of 8 x 8.
+  Divisor by_out_h, by_out_w, by_blocks_h, by_blocks_w;
   uint64_t lines;  // bit t: tap t is the first of its line
   RowList list;
   const uint32_t* words;

@@ -63,9 +63,11 @@ struct RowTable {
 
 // `Ahead`: of pixels of several lines the next line comes into L2 as well, which the taps after
 // these read. Worth it beside wide tiles: the copies of narrow ones are what they wait for.
-template <int TileM, bool Ahead>
+template <int TileM, bool Ahead, bool Plain>
 class GatherLoad {
  public:
+  using Rows = PixelRows<Plain>;
+
   __device__ GatherLoad(const ConvParams& p, RowTable<TileM>& table, int thread)
       : p_(p),
         table_(table),
@@ -87,7 +89,7 @@ class GatherLoad {
   }
 
   // One step of the look-up: what it loads the next one needs.
-  __device__ void LookUp(const PixelRows& rows) {
+  __device__ void LookUp(const Rows& rows) {
     if (found_ == kLookUps) return;
     if (found_ == 0) {
 #pragma unroll
@@ -105,7 +107,7 @@ class GatherLoad {
   }
 
   // The whole look-up at once.
-  __device__ void Finish(const PixelRows& rows) {
+  __device__ void Finish(const Rows& rows) {
     while (found_ < kLookUps) LookUp(rows);
   }
 
@@ -165,8 +167,8 @@ class GatherLoad {
 
   // Row `r` of the announced tile. Nobody reads its half of the table before they all meet in
   // Begin.
-  __device__ void Enter(const PixelRows& rows, const OutputPixel& pixel, int r) {
-    const TapWindow window = FindTapWindow(p_, pixel);
+  __device__ void Enter(const Rows& rows, const OutputPixel& pixel, int r) {
+    const TapWindow window = FindTapWindow<Plain>(p_, pixel);
     pixels_[r] = pixel.active ? rows.Flat(pixel) : -1;
     auto& tile = table_.tile[current_ ^ 1];
     tile.base[r] = window.base;
@@ -216,8 +218,8 @@ class GatherLoad {
   int pixel_units_, period_;  // period: steps of K that read the same channels; 0: in memory order
   int first_ = 0, found_ = 0, current_ = 0;
   int32_t* pixels_ = nullptr;
-  PixelRows::Listed listed_[kLooked];
-  PixelRows::Placed placed_[kLooked];
+  typename Rows::Listed listed_[kLooked];
+  typename Rows::Placed placed_[kLooked];
   uint32_t target_;
   int tap_ = 0, unit_ = 0;  // of the first unit of the current step, the same in all threads
   int word_ = -1;

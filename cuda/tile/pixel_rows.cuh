@@ -14,18 +14,23 @@ struct OutputPixel {
   bool active;
 };
 
+// `Plain`: of the grid's single pixels. The shape of the list is then constants of the kernel.
+template <bool Plain>
 class PixelRows {
  public:
   // The count is asked for here, and awaited where it is first read. `list` stays where it is: not
   // a parameter that is found by an index, which is slow to read.
   __device__ PixelRows(const ConvParams& p, const RowList& list)
-      : p_(p), list_(list), count_(list.count == nullptr ? list.capacity : *list.count) {}
+      : p_(p),
+        list_(list),
+        ids_(list.ids),
+        capacity_(list.capacity),
+        count_(list.count == nullptr ? list.capacity : *list.count) {}
 
   __device__ const RowList& list() const { return list_; }
 
-  __device__ int rows() const {
-    return min(max(count_, 0), list_.capacity) * list_.tile_area.value;
-  }
+  __device__ int tiles() const { return min(max(count_, 0), capacity_); }
+  __device__ int rows() const { return Plain ? tiles() : tiles() * list_.tile_area.value; }
 
   // A row is found in three steps, so that nobody need wait for a load that was just begun: what
   // the list says, where that is and its word of the mask, and the pixel. Only the last one needs
@@ -39,11 +44,16 @@ class PixelRows {
   };
 
   __device__ Listed List(int row) const {
+    if constexpr (Plain) return {{Id(row)}};
     const int slot = list_.tile_area.Quotient(row);
-    return slot < list_.capacity ? Tile(slot) : Listed{{-1}};
+    return slot < capacity_ ? Tile(slot) : Listed{{-1}};
   }
 
   __device__ Placed Place(int row, const Listed& listed) const {
+    if constexpr (Plain) {
+      const OutputPixel found = InGrid(listed.id[0], p_.by_out_h, p_.by_out_w);
+      return {found, found.active ? *MaskWord(found) : 0};
+    }
     const int inside = row - list_.tile_area.Quotient(row) * list_.tile_area.value;
     const int dy = list_.tile_width.Quotient(inside);
     OutputPixel pixel = Origin(listed);
@@ -74,17 +84,32 @@ class PixelRows {
     return (pixel.b * p_.out_h + pixel.y) * p_.out_w + pixel.x;
   }
 
+  // What a list of tiles of the grid has at `slot`; -1 past its room.
+  __device__ int Id(int slot) const {
+    int id = slot;
+    if (ids_ != nullptr && slot < capacity_) id = ids_[slot];
+    return slot < capacity_ ? id : -1;
+  }
+
+  // Tile `id` of a grid of so many lines and columns an image: x and y count tiles. Inactive where
+  // the id makes no sense.
+  __device__ OutputPixel InGrid(int id, const Divisor& lines, const Divisor& columns) const {
+    const int line = columns.Quotient(id);
+    const int b = lines.Quotient(line);
+    return {b, line - b * lines.value, id - line * columns.value, id >= 0 && b < p_.batch};
+  }
+
   // The first pixel of the listed tile `slot`; inactive past the list's room, or where its id makes
   // no sense.
   __device__ OutputPixel TileOrigin(int slot) const {
-    return slot < list_.capacity ? Origin(Tile(slot)) : OutputPixel{0, 0, 0, false};
+    return slot < capacity_ ? Origin(Tile(slot)) : OutputPixel{0, 0, 0, false};
   }
 
  private:
   __device__ Listed Tile(int slot) const {
-    if (list_.ids == nullptr) return {{slot}};
-    if (list_.grid_aligned) return {{list_.ids[slot]}};
-    const int32_t* id = list_.ids + 3 * static_cast<int64_t>(slot);
+    if (ids_ == nullptr) return {{slot}};
+    if (list_.grid_aligned) return {{ids_[slot]}};
+    const int32_t* id = ids_ + 3 * static_cast<int64_t>(slot);
     return {{id[0], id[1], id[2]}};
   }
 
@@ -95,12 +120,10 @@ class PixelRows {
                           origin.y < p_.out_h && origin.x >= 0 && origin.x < p_.out_w;
       return inside ? origin : OutputPixel{0, 0, 0, false};
     }
-    const int id = listed.id[0];
-    const int line = list_.grid_columns.Quotient(id);
-    const int b = list_.grid_rows.Quotient(line);
-    if (id < 0 || b >= p_.batch) return {0, 0, 0, false};
-    return {b, (line - b * list_.grid_rows.value) * list_.tile_h,
-            (id - line * list_.grid_columns.value) * list_.tile_w, true};
+    OutputPixel origin = InGrid(listed.id[0], list_.grid_rows, list_.grid_columns);
+    origin.y *= list_.tile_h;
+    origin.x *= list_.tile_w;
+    return origin;
   }
 
   __device__ const uint32_t* MaskWord(const OutputPixel& pixel) const {
@@ -110,7 +133,8 @@ class PixelRows {
 
   const ConvParams& p_;
   const RowList& list_;
-  const int count_;
+  const int32_t* const ids_;
+  const int capacity_, count_;
 };
 
 }  // namespace jaxsparse

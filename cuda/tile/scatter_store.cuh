@@ -65,8 +65,9 @@ __device__ void StoreVector(const ConvParams& p, int pixel, int column, float4 s
   }
 }
 
-// `Trade`: how a quad turns pairs of columns into runs of eight.
-template <typename T, int TileN, class Trade = QuadTrade>
+// `Trade`: how a quad turns pairs of columns into runs of eight. `Plain`: results of T, rectified
+// at most, and nothing is added but the bias.
+template <typename T, int TileN, class Trade = QuadTrade, bool Plain = false>
 class ScatterStore {
  public:
   // `column` is the tile's first output channel.
@@ -77,6 +78,11 @@ class ScatterStore {
   // -1. Whole warps.
   __device__ void Store(float (&acc)[TileN / 2], const int (&pixels)[2]) const {
     AddBias(acc);
+    if constexpr (Plain) {
+      DTypeTraits<T>::kBytes == 4 ? StoreF32<false>(acc, pixels)
+                                  : StoreHalf<false, kLow>(acc, pixels);
+      return;
+    }
     if (p_.residual == nullptr && p_.gated) Gate(acc);
     if (DTypeTraits<T>::kBytes == 4 || p_.out_f32) {
       p_.residual != nullptr ? StoreF32<true>(acc, pixels) : StoreF32<false>(acc, pixels);

@@ -97,8 +97,7 @@ class TileSchedule {
     const int last = StreamK ? workers_ - sharers_ : whole_ % workers_;
     const bool streams = StreamK && streamed_ > 0;
     if (last == 0 || (StreamK && !streams)) return {};
-    const int64_t steps =
-        streams ? static_cast<int64_t>(streamed_) * k_steps_ / sharers_ : k_steps_ / SplitK;
+    const int64_t steps = streams ? streamed_ * k_steps_ / sharers_ : k_steps_ / SplitK;
     const int first = streams ? 0 : last, count = streams ? last : workers_ - last;
     const int64_t bytes = steps * (TileM * TileN) * min(kMostSpare, count * kCtas);
     return {static_cast<uint32_t>(first * kCtas), static_cast<uint32_t>(count * kCtas), steps,
@@ -124,10 +123,12 @@ class TileSchedule {
   }
   // The number of this worker's run of streamed steps, and where run `run` begins.
   __device__ int run() const { return workers_ - 1 - worker_; }
+  // steps * run / sharers without a division of 64 bits, which is a call: streamed are fewer tiles
+  // than two waves, of 2^22 steps at most (ConvSizeReason).
   __device__ int Bound(int run) const {
     if (sharers_ == 0) return 0;
-    const int64_t steps = static_cast<int64_t>(streamed_) * k_steps_;
-    return static_cast<int>(steps * min(run, sharers_) / sharers_);
+    const int steps = streamed_ * k_steps_, each = steps / sharers_, at = min(run, sharers_);
+    return each * at + (steps - each * sharers_) * at / sharers_;
   }
 
   int n_tiles_, k_steps_, rank_, worker_, workers_, tile_;

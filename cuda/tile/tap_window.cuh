@@ -92,9 +92,11 @@ __device__ inline TapWindow FindDilatedWindow(const ConvParams& p, const OutputP
   return {(line * p.in_w + columns.base) * p.pixel_units, taps};
 }
 
+// `Plain`: no window is dilated, and every input pixel counts.
+template <bool Plain = false>
 __device__ inline TapWindow FindTapWindow(const ConvParams& p, const OutputPixel& pixel) {
   if (!pixel.active) return {0, 0};
-  return p.plain ? FindPlainWindow(p, pixel) : FindDilatedWindow(p, pixel);
+  return Plain || p.plain ? FindPlainWindow(p, pixel) : FindDilatedWindow(p, pixel);
 }
 
 }  // namespace jaxsparse

@@ -61,10 +61,11 @@ class UnsetFill {
   };
 
   // Each multiplying warp. `steps`: how often it will call Step.
-  __device__ UnsetFill(const ConvParams& p, Shared& shared, int64_t steps, const SpareCtas& spare)
-      : p_(p), shared_(shared), at_(shared.at[threadIdx.x / 32]) {
+  __device__ UnsetFill(const ConvParams& p, Shared& shared, int lane, int64_t steps,
+                       const SpareCtas& spare)
+      : p_(p), shared_(shared), at_(shared.at[threadIdx.x / 32]), lane_(lane) {
     if (!p_.zero_fill) return;
-    if (threadIdx.x % 32 == 0) Begin(steps, spare);
+    if (lane_ == 0) Begin(steps, spare);
     __syncwarp();
     wait_ = at_.interval;
   }
@@ -84,7 +85,7 @@ class UnsetFill {
       } else {
         while (Left()) Take(nullptr);
       }
-      if (threadIdx.x % 32 == 0) ptx::FinishBulkStores();
+      if (lane_ == 0) ptx::FinishBulkStores();
     }
     __syncwarp();  // a cluster's barrier takes whole warps
   }
@@ -97,7 +98,7 @@ class UnsetFill {
   __device__ uint32_t PixelBytes() const { return p_.out_c * (p_.out_f32 ? 4 : 2); }
   __device__ bool Narrow() const { return !Shares && PixelBytes() <= kNarrow; }
   __device__ bool Left() const {
-    return threadIdx.x % 32 == 0 && (Word() < Words() || at_.unset != 0 || at_.rest != 0);
+    return lane_ == 0 && (Word() < Words() || at_.unset != 0 || at_.rest != 0);
   }
 
   // The next word.
@@ -113,9 +114,10 @@ class UnsetFill {
   __device__ uint32_t SpareShare(const SpareCtas& spare) const {
     if (!Shares || spare.ctas == 0) return 0;
     const float words = max(Words(), 1u);
-    const float fits = spare.bytes / (32.0f * PixelBytes());
+    const float fits = __fdividef(spare.bytes, 32.0f * PixelBytes());
     const float extra = fminf(fits, words);
-    const float share = (extra + (words - extra) * spare.ctas / gridDim.x) / words;
+    const float share =
+        __fdividef(extra + (words - extra) * __fdividef(spare.ctas, gridDim.x), words);
     return max(static_cast<uint32_t>(share * kPeriod + 0.5f), 1u);
   }
 
@@ -137,13 +139,14 @@ class UnsetFill {
     const uint32_t mine = at_.turn < whole ? (whole - at_.turn - 1) / at_.stride + 1 : 0;
     const uint32_t copies = mine * ((32 * PixelBytes() + kStripBytes - 1) / kStripBytes);
     if (own) steps += spare.steps;
-    at_.interval = static_cast<uint32_t>(max(int64_t{1}, steps / max(1u, copies)));
+    // About: divisions that are exact, and of 64 bits, are calls.
+    at_.interval = static_cast<uint32_t>(fmaxf(1.0f, __fdividef(steps, max(1u, copies))));
     LookAhead();
   }
 
   __device__ __forceinline__ void Send() {
     uint32_t bits = 0, pixel = 0;
-    if (threadIdx.x % 32 == 0) bits = Take(&pixel);
+    if (lane_ == 0) bits = Take(&pixel);
     if (!Narrow()) return;
     bits = __shfl_sync(~0u, bits, 0);
     if (bits != 0) StorePieces(__shfl_sync(~0u, pixel, 0), bits);
@@ -229,7 +232,7 @@ class UnsetFill {
     const uint32_t bytes = PixelBytes(), all = PiecePixels() * bytes;
     char* out = static_cast<char*>(p_.out) + static_cast<int64_t>(pixel) * bytes;
 #pragma unroll 1
-    for (uint32_t at = threadIdx.x % 32 * 16; at < all; at += kPiece) {
+    for (uint32_t at = lane_ * 16; at < all; at += kPiece) {
       if (bits >> (at / bytes) & 1) __stcs(reinterpret_cast<uint4*>(out + at), uint4{});
     }
   }
@@ -237,6 +240,7 @@ class UnsetFill {
   const ConvParams& p_;
   Shared& shared_;
   typename Shared::Place& at_;
+  const int lane_;
   uint32_t wait_ = 0;  // calls to the next copy; 0 counts as never
 };
 
