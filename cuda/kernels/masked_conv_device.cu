@@ -199,7 +199,8 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
       MaskedConvDeviceScratchBytes(a.geometry, a.in_type, variants, choice.candidates)) {
     return cudaErrorInvalidValue;
   }
-  if (a.geometry.out_c == 0 || a.geometry.batch == 0) return cudaSuccess;
+  const ConvGeometry& g = a.geometry;
+  if (g.batch * g.out_h * g.out_w * g.out_c == 0) return cudaSuccess;
   cudaError_t status = PrepareMaskedConvDevice();
   if (status == cudaSuccess && a.zero_fill && in_order) {
     status = FillZeros(a, choice, late, stream);

@@ -1,8 +1,8 @@
-// The masked convolution that chooses on the device: of the tensor-core rows of
+// The masked convolution that chooses on the device. Of the tensor-core rows of
 // variants/masked_conv.toml whose CTAs share no weights one kernel holds all, also those that split
-// K over two or four, and three with less code hold them for plain calls; another holds every row
-// of variants/masked_conv_mma.toml. The candidate that costs least runs. Candidates that split K
-// all do so over as many CTAs.
+// K over two or four; three with less code, for plain calls, hold those of at most 64 and 128
+// columns, and all; another holds every row of variants/masked_conv_mma.toml. The candidate that
+// costs least runs. Candidates that split K all do so over as many CTAs.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -37,7 +37,7 @@ struct MaskedConvDevice {
   // Whether it loads boxes.
   static bool LoadsBoxes(int variant);
 
-  // Raises the shared-memory limit, loads the kernels, and says how many CTAs of either the current
+  // Raises the shared-memory limit, loads the kernels, and says how many CTAs of any the current
   // device holds at once: ctas[s] in clusters of s.
   static cudaError_t Prepare(int (&ctas)[kMostParts + 1]);
 

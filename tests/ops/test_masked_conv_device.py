@@ -108,6 +108,40 @@ def test_each_variant_runs_where_it_is_cheapest(call, rng):
     assert len(ran) >= 2
 
 
+@pytest.mark.parametrize(
+    "needs", ["relu6", "gelu", "residual", "dilation", "tiles", "preferred_element_type"]
+)
+def test_every_variant_does_what_few_calls_need(rng, needs):
+    """What the GPU's kernels of plain calls leave out."""
+    dtype = "bfloat16" if PLATFORM == "cuda" else "float32"
+    diff, _ = make_inputs(rng, 0.3, channels=64, outputs=128)
+    x, kernel = jnp.asarray(2 * diff["x"], dtype), jnp.asarray(diff["kernel"], dtype)
+    options = {
+        "residual": {"residual": jnp.asarray(diff["base"], dtype)},
+        "dilation": {"dilation": 2},
+        "preferred_element_type": {"preferred_element_type": jnp.float32},
+        "tiles": {},
+    }.get(needs, {"activation": needs})
+    mask = masks(rng)[2]
+    index = js.tile_index(mask, (2, 4) if needs == "tiles" else (1, 1))
+
+    def run(active):
+        return js.masked_conv(x, kernel, active, bias=jnp.asarray(diff["bias"]), **options)
+
+    with js.config(variant="dense"):
+        want = run(mask)
+    ran = set()
+    for name in names():
+        with js.config(selection="device", tuning=table_with({name: (1.0, 1.0, 0.0)})):
+            how, variant = chosen(run, index)
+            if how == "static":
+                continue  # this variant does not take the problem
+            got = jax.jit(run)(index)
+        ran.add(variant.removesuffix(" on every tile"))
+        assert_close(got, want, dtype, scale=2.0)
+    assert len(ran) >= 2
+
+
 def test_the_count_decides(call, rng):
     first, second = names()[:2]
     full = math.prod(SHAPE)
