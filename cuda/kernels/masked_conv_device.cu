@@ -73,8 +73,7 @@ TileList TilesOf(const MaskedConvArgs& a, const ConvChoice& choice, const ConvCa
 // What most calls are, and the kernels with less code take: windows without dilation over inputs
 // that all count, results of the input's type to which nothing is added but the bias, rectified at
 // most, and lists of the grid's pixels, for boxes of its blocks of 8 x 8.
-bool IsPlainCall(const MaskedConvArgs& a, const ConvChoice& choice) {
-  const ConvParams p = MakeConvParams(a);
+bool IsPlainCall(const ConvParams& p, const MaskedConvArgs& a, const ConvChoice& choice) {
   if (!p.plain || p.residual != nullptr || p.gated || std::isfinite(p.high)) return false;
   if (a.out_type != a.in_type) return false;
   for (int i = 0; i < choice.candidates; ++i) {
@@ -222,7 +221,7 @@ cudaError_t LaunchMaskedConvDevice(const MaskedConvArgs& args, const ConvChoice&
   if (status != cudaSuccess) return status;
   const int ctas = devices.Current().ctas[static_cast<int>(a.in_type)][parts];
   if (ctas == 0) return cudaErrorCooperativeLaunchTooLarge;  // no cluster fits this device
-  const bool plain = IsPlainCall(args, choice);
+  const bool plain = IsPlainCall(p.conv, args, choice);
   return kernel.launch(p, weights, image, ctas, columns, plain, parts, stream);
 }
 

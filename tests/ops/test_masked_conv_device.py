@@ -94,17 +94,24 @@ def test_three_forms_agree(call, rng, dtype):
             assert_close(got, want, dtype)
 
 
-def test_each_variant_runs_where_it_is_cheapest(call, rng):
-    ran, mask = set(), masks(rng)[2]
+def each_variant(run, active):
+    """(variant, result) of every variant that takes the problem, where it alone is known."""
     for name in names():
         with js.config(selection="device", tuning=table_with({name: (1.0, 1.0, 0.0)})):
-            how, variant = chosen(call, mask)
+            how, variant = chosen(run, active)
             if how == "static":
                 continue  # this variant does not take the problem
-            got = jax.jit(call)(mask)
-        ran.add(variant.removesuffix(" on every tile"))
-        with js.config(variant="dense"):
-            assert_close(got, call(mask), "float32")
+            got = jax.jit(run)(active)
+        yield variant.removesuffix(" on every tile"), got
+
+
+def test_each_variant_runs_where_it_is_cheapest(call, rng):
+    ran, mask = set(), masks(rng)[2]
+    with js.config(variant="dense"):
+        want = call(mask)
+    for variant, got in each_variant(call, mask):
+        ran.add(variant)
+        assert_close(got, want, "float32")
     assert len(ran) >= 2
 
 
@@ -131,13 +138,8 @@ def test_every_variant_does_what_few_calls_need(rng, needs):
     with js.config(variant="dense"):
         want = run(mask)
     ran = set()
-    for name in names():
-        with js.config(selection="device", tuning=table_with({name: (1.0, 1.0, 0.0)})):
-            how, variant = chosen(run, index)
-            if how == "static":
-                continue  # this variant does not take the problem
-            got = jax.jit(run)(index)
-        ran.add(variant.removesuffix(" on every tile"))
+    for variant, got in each_variant(run, index):
+        ran.add(variant)
         assert_close(got, want, dtype, scale=2.0)
     assert len(ran) >= 2
 
