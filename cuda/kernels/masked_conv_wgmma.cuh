@@ -24,6 +24,7 @@
 
 #include <type_traits>
 
+#include "cuda/core/dtype.cuh"
 #include "cuda/core/warpgroup.cuh"
 #include "cuda/kernels/masked_conv_variant.h"
 #include "cuda/tile/cluster_reduce.cuh"
@@ -81,7 +82,10 @@ struct MaskedConvConfig {
 
   using Ring = Pipeline<kStages, kGatherThreads, 4 * kConsumers, kCluster>;
   using Position = RingPosition<kStages>;
-  using Gather = GatherLoad<kTileM, (kTileN >= 256), kPlain>;
+  // Beside 256 columns of 16 bits the shorter look-up is the slower one: ptxas then lays the copies
+  // out one behind the other, on one predicate.
+  static constexpr bool kLongLookUp = kTileN >= 256 && DTypeTraits<T>::kBytes == 2;
+  using Gather = GatherLoad<kTileM, (kTileN >= 256), (kPlain && !kLongLookUp)>;
   using Weights = WeightLoad<T, kTileN, kCluster>;
   using Mma = TileMma<T, kBlocks, kTileN>;
   using Reduce = ClusterReduce<kTileM, kTileN, kSplitK, 128 * kConsumers>;

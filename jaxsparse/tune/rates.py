@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from jaxsparse.index.chosen import no_index
-from jaxsparse.ops.masked_conv_cost import Work, features
+from jaxsparse.ops.masked_conv_cost import LISTED, Work, features
 from jaxsparse.ops.masked_conv_portfolio import held
 from jaxsparse.ops.masked_conv_run import on_device
 from jaxsparse.select.config import config
@@ -107,7 +107,7 @@ def entries(samples: Iterable[Sample], size: int = 4) -> tuple[Entry, ...]:
 
 
 def _solve(samples: Sequence[Sample], processors: int) -> tuple[float, ...]:
-    rows = []
+    rows, wanted = [], []
     for s in samples:
         row, place = table(OP, "cuda")[s.variant], _place(s)
         count = s.tiles[place] if s.list == EVERY else s.counts[place]
@@ -116,9 +116,10 @@ def _solve(samples: Sequence[Sample], processors: int) -> tuple[float, ...]:
             row, work_of(s), area, processors, count, EVERY if s.list == EVERY else place
         )
         rows.append([v / s.us for v in (one, step, row_step, zeros)])
+        wanted.append(1.0 + (LISTED / s.us if s.list == EVERY else 0.0))
     (start, start_weight), (fill, fill_weight) = TYPICAL
     rows += [[start_weight, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, fill_weight]]
-    wanted = [*np.ones(len(samples)), start_weight * start, fill_weight * fill]
+    wanted += [start_weight * start, fill_weight * fill]
     solution, _ = nnls(np.array(rows), np.array(wanted))
     return tuple(round(float(v), 4) for v in solution)
 

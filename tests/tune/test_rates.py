@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import jaxsparse as js
-from jaxsparse.ops.masked_conv_cost import Work, candidate, dense, features, terms
-from jaxsparse.select.costs import EVERY
+from jaxsparse.ops.masked_conv_cost import LISTED, Work, candidate, dense, features, terms
+from jaxsparse.select.costs import EVERY, cheapest
 from jaxsparse.select.table import DENSE, Rate
 from jaxsparse.select.variants import Variant
 from jaxsparse.testing import case
@@ -140,7 +140,15 @@ def test_a_wave_holds_what_all_processors_hold():
     assert found == pytest.approx((36, 132 * 128 / 2, 13.1072, 0.000512))
     every = candidate(ROWS["narrow"], TRUE[0], WORK, 1, PROCESSORS, tiles=25600)
     assert every.list == EVERY
-    assert every.at(5) == pytest.approx(6.0 + 36 * (0.4 * 4 + 0.05 * 25600 / 8448))
+    assert every.at(5) == pytest.approx(6.0 + 36 * (0.4 * 4 + 0.05 * 25600 / 8448) - LISTED)
+
+
+def test_a_full_mask_needs_no_list():
+    listed = candidate(ROWS["narrow"], TRUE[0], WORK, 1, PROCESSORS)
+    every = candidate(ROWS["narrow"], TRUE[0], WORK, 1, PROCESSORS, tiles=25600)
+    assert listed.at(25600) - every.at(25600) == pytest.approx(LISTED)
+    assert cheapest((listed, every), 25600) is every
+    assert cheapest((listed, every), 25000) is listed
 
 
 def test_fit_says_what_was_measured(rows):
