@@ -1,7 +1,7 @@
 """What a variant of `masked_conv` costs on a GPU: measured rates and the shape of a call, turned
 into a row of costs. Linear in the rates, so that they can be fitted.
 
-    time = start + fill * MB + whole + even         LISTED less where every tile is visited
+    time = start + fill * MB + whole + even         and LISTED where a list is read
     whole = ceil(waves) * (steps * step + tail)       a wave takes as long, however full it is
     even  = waves * steps * row_step                  what shares the machine's bandwidths
 
@@ -23,8 +23,8 @@ from jaxsparse.select.variants import Variant
 STEP_BYTES = 128
 NARROW_BYTES = 64
 MEGABYTE = 1e6
-#: Microseconds that reading a list costs: boxes over every tile take as much less than over a list
-#: of all of them (median of 836 calls on an H200; gathers .1 to 5).
+#: Microseconds that reading a list costs: boxes take as much longer over a list of all tiles than
+#: over every tile without one (median of 836 calls on an H200; gathers .1 to 5).
 LISTED = 0.3
 #: Of the CTAs that a device holds singly, those that clusters of so many hold: 116 of an H200's 132
 #: in fours.
@@ -113,8 +113,8 @@ def candidate(
     """
     t = terms(row, work, area, processors, cluster)
     fill = rate.fill if work.fills else 0.0
-    if tiles is not None:
-        rate = msgspec.structs.replace(rate, start=rate.start - LISTED)
+    if tiles is None:
+        rate = msgspec.structs.replace(rate, start=rate.start + LISTED)
     return staircase(
         rate,
         t.steps * rate.step + rate.tail,

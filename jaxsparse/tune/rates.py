@@ -116,7 +116,7 @@ def _solve(samples: Sequence[Sample], processors: int) -> tuple[float, ...]:
             row, work_of(s), area, processors, count, EVERY if s.list == EVERY else place
         )
         rows.append([v / s.us for v in (one, step, row_step, zeros)])
-        wanted.append(1.0 + (LISTED / s.us if s.list == EVERY else 0.0))
+        wanted.append(1.0 - (0.0 if s.list == EVERY else LISTED / s.us))
     (start, start_weight), (fill, fill_weight) = TYPICAL
     rows += [[start_weight, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, fill_weight]]
     wanted += [start_weight * start, fill_weight * fill]
