@@ -12,7 +12,7 @@
 // Pipeline: pick -> the body of masked_conv_wgmma.cuh or masked_conv_box.cuh. The branch is uniform
 //           over the grid. Four kernels, of which a call launches one: of all rows for every call;
 //           and for plain ones (IsPlainCall) of rows of at most 64 and 128 columns, and of all.
-// Measured (H200): through JAX .3 to .8 us more than the same variant launched directly. A body of
+// Measured (H200): through JAX .4 to .8 us more than the same variant launched directly. A body of
 //           40 to 60 KB in one piece is found in the instruction caches as that of a kernel of its
 //           own is; with the branches that plain calls never take it is not, and calls of 64 to 128
 //           columns take 4 to 11 % longer. No loop over K touches local memory: keep it so.

@@ -1,5 +1,5 @@
 """What a variant of `masked_conv` costs on a GPU: measured rates and the shape of a call, turned
-into a row of costs. Linear in the rates, so that they can be fitted.
+into a row of costs. Linear in the rates but for LISTED, so that they can be fitted.
 
     time = start + fill * MB + whole + even         and LISTED where a list is read
     whole = ceil(waves) * (steps * step + tail)       a wave takes as long, however full it is
@@ -24,7 +24,8 @@ STEP_BYTES = 128
 NARROW_BYTES = 64
 MEGABYTE = 1e6
 #: Microseconds that reading a list costs: boxes take as much longer over a list of all tiles than
-#: over every tile without one (median of 836 calls on an H200; gathers .1 to 5).
+#: over every tile without one (median of 836 calls on an H200; gathers .1 to 5). The shipped rates
+#: were fitted before: look at 40x40x256 of batch 1 after the next fit, where dense leads by .2.
 LISTED = 0.3
 #: Of the CTAs that a device holds singly, those that clusters of so many hold: 116 of an H200's 132
 #: in fours.

@@ -1,17 +1,22 @@
 """Rates fitted to measured times: what was put in comes out, and the choice follows."""
 
+import jax
 import msgspec
 import numpy as np
 import pytest
 
 import jaxsparse as js
+from jaxsparse.index.chosen import no_index
+from jaxsparse.ops import masked_conv_native as native
 from jaxsparse.ops.masked_conv_cost import LISTED, Work, candidate, dense, features, terms
+from jaxsparse.ops.masked_conv_run import on_device, problem_of
 from jaxsparse.select.costs import EVERY, cheapest
-from jaxsparse.select.table import DENSE, Rate
+from jaxsparse.select.select import choose
+from jaxsparse.select.table import DENSE, Rate, shipped
 from jaxsparse.select.variants import Variant
 from jaxsparse.testing import case
 from jaxsparse.tune import rates
-from jaxsparse.tune.sweep import Sample
+from jaxsparse.tune.sweep import TILES, Sample, params_of
 
 PROCESSORS = 132
 SIZES = {"tile_m": 128, "tile_n": 128, "cluster": 1, "split_k": 1}
@@ -134,6 +139,24 @@ def test_variants_of_one_call_were_measured_on_one_shape():
     assert {c.variant for c in found} <= {"m128n256", "m128n128"}
     small = rates.candidates_of(case("b1_512x512x64"), "bfloat16", table)
     assert "box64m" in {c.variant for c in small}
+
+
+@pytest.mark.skipif(
+    not any(v.platform == "cuda" for v in js.variants("masked_conv")),
+    reason="no cuda variants in this build",
+)
+@pytest.mark.parametrize(("name", "alone"), [("b1_40x40x256", True), ("b16_40x40x256", False)])
+def test_the_shipped_table_leaves_one_small_image_to_dense(name, alone):
+    problem = case(name)
+    x = jax.ShapeDtypeStruct(problem.x_shape, "bfloat16")
+    kernel = jax.ShapeDtypeStruct(problem.kernel_shape, "bfloat16")
+    p, index = params_of(problem, "bfloat16"), no_index(problem.mask_shape, TILES)
+    with js.config(tuning=shipped()["NVIDIA H200"]):
+        takes = [*native.variants(p, "cuda", x, kernel, index), DENSE]
+        offered = on_device(p, "cuda", x, kernel, index)
+        found = choose(problem_of(p, x, kernel, index, "cuda"), takes, offered)
+    assert ([r.variant for r in found.rungs] == [DENSE]) == alone
+    assert (not found.candidates) == alone
 
 
 def test_a_wave_holds_what_all_processors_hold():
