@@ -23,9 +23,10 @@ from jaxsparse.select.variants import Variant
 STEP_BYTES = 128
 NARROW_BYTES = 64
 MEGABYTE = 1e6
-#: Microseconds that reading a list costs: boxes take as much longer over a list of all tiles than
-#: over every tile without one (median of 836 calls on an H200; gathers .1 to 5). The shipped rates
-#: were fitted before: look at 40x40x256 of batch 1 after the next fit, where dense leads by .2.
+#: Microseconds that reading a list costs: boxes take .1, .2 and .4 longer (quartiles of 836 calls
+#: on an H200) over a list of all tiles than over every tile without one; of .2, .3 and .5 it chose
+#: about as well as any. The shipped rates were fitted before: XLA's dense leads by .2 at 40x40x256
+#: of batch 1, and a test says whether it still does after the next fit.
 LISTED = 0.3
 #: Of the CTAs that a device holds singly, those that clusters of so many hold: 116 of an H200's 132
 #: in fours.
