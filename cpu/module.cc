@@ -2,7 +2,7 @@
 // they were built against.
 #include <nanobind/nanobind.h>
 
-#include "cpu/kernels/pruned_runs_bind.h"
+#include "cpu/ffi/pruned/runs_bind.h"
 #include "cpu/workspace.h"
 #include "xla/ffi/api/ffi.h"
 

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <array>
 
-#include "cuda/kernels/grouped_matmul_direct.h"
-#include "cuda/kernels/grouped_matmul_gated.h"
-#include "cuda/kernels/grouped_matmul_wgmma.h"
-#include "cuda/kernels/route.h"
+#include "cuda/kernels/grouped_matmul/direct.h"
+#include "cuda/kernels/grouped_matmul/wgmma/gated.h"
+#include "cuda/kernels/grouped_matmul/wgmma/launch.h"
+#include "cuda/kernels/route/launch.h"
 
 namespace jaxsparse {
 namespace {

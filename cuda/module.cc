@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <nanobind/nanobind.h>
 
-#include "cuda/ffi/pruned_code.h"
+#include "cuda/ffi/pruned/code.h"
 #include "cuda/grouped_workspace.h"
 #include "cuda/workspace.h"
 #include "xla/ffi/api/ffi.h"

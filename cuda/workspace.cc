@@ -8,11 +8,12 @@
 #include <array>
 #include <vector>
 
-#include "cuda/kernels/masked_conv_device.h"
-#include "cuda/kernels/masked_conv_dkernel_wgmma.h"
-#include "cuda/kernels/masked_conv_mma.h"
-#include "cuda/kernels/masked_conv_wgmma.h"
-#include "cuda/kernels/masked_matmul_workspace.h"
+#include "cuda/kernels/masked_conv/device/launch.h"
+#include "cuda/kernels/masked_conv/dkernel/wgmma/launch.h"
+#include "cuda/kernels/masked_conv/mma/launch.h"
+#include "cuda/kernels/masked_conv/wgmma/launch.h"
+#include "cuda/kernels/masked_matmul/sampled/workspace.h"
+#include "cuda/kernels/masked_matmul/workspace.h"
 
 namespace jaxsparse {
 namespace {

@@ -4,29 +4,36 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "contracts/checked.h"
+
 namespace jaxsparse {
 
+// Sizes may come from a caller: what overflows is a size that no buffer has, and no piece is given.
 class ScratchCarver {
  public:
   explicit ScratchCarver(void* base) : base_(static_cast<std::byte*>(base)) {
-    if (base_ != nullptr) used_ = -reinterpret_cast<uintptr_t>(base_) & (kAlign - 1);
+    if (base_ != nullptr) {
+      used_ = static_cast<int64_t>(-reinterpret_cast<uintptr_t>(base_) & (kAlign - 1));
+    }
   }
 
   template <typename T>
-  T* Take(int64_t count) {
-    T* piece = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
-    used_ += (static_cast<uint64_t>(count) * sizeof(T) + kAlign - 1) & ~(kAlign - 1);
+  T* Take(Checked count) {
+    T* piece =
+        base_ == nullptr || !used_.valid() ? nullptr : reinterpret_cast<T*>(base_ + used_.or_max());
+    const Checked bytes = count * static_cast<int64_t>(sizeof(T)) + (kAlign - 1);
+    used_ = used_ + (bytes - bytes % kAlign);
     return piece;
   }
 
   // Bytes taken so far, the skip to the first aligned byte included.
-  int64_t used() const { return static_cast<int64_t>(used_); }
+  Checked used() const { return used_; }
 
-  static constexpr uint64_t kAlign = 64;
+  static constexpr int64_t kAlign = 64;
 
  private:
   std::byte* base_;
-  uint64_t used_ = 0;
+  Checked used_ = 0;
 };
 
 }  // namespace jaxsparse

@@ -1,5 +1,5 @@
 // Work sharing on XLA's own thread pool. The caller takes a share, so a small job never waits for a
-// wake-up, and a worker that comes when all is handed out is not waited for; nobody blocks for
+// wake-up, and a worker that comes when all is handed out is not waited for; no thread blocks
 // longer than kPatience: after that the returned future becomes ready when the last worker is done.
 #pragma once
 
@@ -19,7 +19,7 @@ inline int64_t PoolWorkers(const xla::ffi::ThreadPool& pool) {
 }
 
 // How long a caller that is done looks whether the others are, before it leaves the result to the
-// last of them: whoever waits for a future sleeps, and waking up takes 5 to 50 microseconds.
+// last of them: a thread that waits for a future sleeps, and waking up takes 5 to 50 us.
 constexpr std::chrono::microseconds kPatience{50};
 
 inline void WaitBriefly(const WorkGate& gate) {

@@ -1,31 +1,26 @@
-// Handlers of jaxsparse_pack_mask and jaxsparse_unpack_mask (docs/kernels/contract.md).
+// Handlers of jaxsparse_pack_mask and jaxsparse_unpack_mask (contracts/bits.toml).
+#include "contracts/pack_mask.gen.h"
+#include "contracts/unpack_mask.gen.h"
 #include "cpu/bits/pack.h"
-#include "xla/ffi/api/ffi.h"
 
 namespace jaxsparse::cpu {
 namespace {
 
 namespace ffi = ::xla::ffi;
 
-bool Fits(ffi::BufferR2<ffi::PRED>::Dimensions mask, ffi::BufferR2<ffi::U32>::Dimensions words) {
-  return mask[0] == words[0] && words[1] == (mask[1] + 31) / 32;
-}
-
-ffi::Error Pack(ffi::BufferR2<ffi::PRED> mask, ffi::ResultBufferR2<ffi::U32> words) {
-  if (!Fits(mask.dimensions(), words->dimensions())) {
-    return ffi::Error::InvalidArgument("pack_mask: words must be u32[rows, ceil(n/32)]");
-  }
-  PackMask(static_cast<const uint8_t*>(mask.untyped_data()), mask.dimensions()[0],
-           mask.dimensions()[1], words->typed_data());
+ffi::Error Pack(ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::pack_mask::Decode(operands, results);
+  if (call.has_error()) return call.error();
+  if (call->nothing()) return ffi::Error::Success();
+  PackMask(call->mask.as<uint8_t>(), call->rows, call->n, call->packed.as<uint32_t>());
   return ffi::Error::Success();
 }
 
-ffi::Error Unpack(ffi::BufferR2<ffi::U32> words, ffi::ResultBufferR2<ffi::PRED> mask) {
-  if (!Fits(mask->dimensions(), words.dimensions())) {
-    return ffi::Error::InvalidArgument("unpack_mask: words must be u32[rows, ceil(n/32)]");
-  }
-  UnpackMask(words.typed_data(), mask->dimensions()[0], mask->dimensions()[1],
-             static_cast<uint8_t*>(mask->untyped_data()));
+ffi::Error Unpack(ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::unpack_mask::Decode(operands, results);
+  if (call.has_error()) return call.error();
+  if (call->nothing()) return ffi::Error::Success();
+  UnpackMask(call->packed.as<uint32_t>(), call->rows, call->n, call->mask.as<uint8_t>());
   return ffi::Error::Success();
 }
 
@@ -34,10 +29,8 @@ ffi::Error Unpack(ffi::BufferR2<ffi::U32> words, ffi::ResultBufferR2<ffi::PRED> 
 
 namespace ffi = ::xla::ffi;
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JaxsparsePackMaskCpu, jaxsparse::cpu::Pack,
-    ffi::Ffi::Bind().Arg<ffi::BufferR2<ffi::PRED>>().Ret<ffi::BufferR2<ffi::U32>>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparsePackMaskCpu, jaxsparse::cpu::Pack,
+                              ffi::Ffi::Bind().RemainingArgs().RemainingRets());
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JaxsparseUnpackMaskCpu, jaxsparse::cpu::Unpack,
-    ffi::Ffi::Bind().Arg<ffi::BufferR2<ffi::U32>>().Ret<ffi::BufferR2<ffi::PRED>>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseUnpackMaskCpu, jaxsparse::cpu::Unpack,
+                              ffi::Ffi::Bind().RemainingArgs().RemainingRets());

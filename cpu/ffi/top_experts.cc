@@ -1,12 +1,13 @@
-// The handler of jaxsparse_top_experts on the CPU: an item is a part of one list's tokens.
-#include "cpu/kernels/top_experts.h"
+// The handler of jaxsparse_top_experts on the CPU (contracts/route.toml): an item is a part of one
+// list's tokens.
+#include "cpu/kernels/top_experts/job.h"
 
 #include <algorithm>
 #include <memory>
 
+#include "contracts/top_experts.gen.h"
 #include "cpu/core/work_counter.h"
 #include "cpu/core/workers.h"
-#include "cpu/ffi/matmul_decode.h"
 
 namespace jaxsparse {
 namespace {
@@ -53,34 +54,24 @@ class TopExpertsJob {
   WorkCounter items_;
 };
 
-ffi::Future TopExperts(ffi::ThreadPool pool, ffi::BufferR3<ffi::F32> logits,
-                       ffi::BufferR2<ffi::PRED> counts, ffi::Result<ffi::BufferR3<ffi::S32>> ids,
-                       ffi::Result<ffi::BufferR3<ffi::F32>> weights,
-                       ffi::Result<ffi::BufferR3<ffi::F32>> sums, bool normalize) {
-  const auto shape = logits.dimensions();
+ffi::Future TopExperts(ffi::ThreadPool pool, contract::top_experts::Attributes attributes,
+                       ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::top_experts::Decode(attributes, operands, results);
+  if (call.has_error()) return contract::Failed(call.error());
+  const auto& c = *call;
+  if (c.nothing()) return contract::Done();
   TopExpertsArgs a = {};
-  a.lists = shape[0];
-  a.tokens = shape[1];
-  a.experts = shape[2];
-  a.top_k = ids->dimensions()[2];
-  a.parts = sums->dimensions()[1];
-  a.normalize = normalize;
-  a.logits = logits.typed_data();
-  a.counts = counts.element_count() > 0 ? counts.typed_data() : nullptr;
-  a.ids = ids->typed_data();
-  a.weights = weights->typed_data();
-  a.sums = sums->typed_data();
-  const auto fits = [&](auto& result, int64_t middle, int64_t last) {
-    const auto dims = result->dimensions();
-    return dims[0] == a.lists && dims[1] == middle && dims[2] == last;
-  };
-  if (a.top_k < 1 || a.top_k > a.experts || a.experts > INT32_MAX || a.parts < 1 ||
-      !fits(ids, a.tokens, a.top_k) || !fits(weights, a.tokens, a.top_k) ||
-      !fits(sums, a.parts, a.experts) ||
-      (a.counts != nullptr &&
-       (counts.dimensions()[0] != a.lists || counts.dimensions()[1] != a.tokens))) {
-    return FailedProduct("top_experts: operands, results and attributes disagree");
-  }
+  a.lists = c.lists;
+  a.tokens = c.tokens;
+  a.experts = c.experts;
+  a.top_k = c.top_k;
+  a.parts = c.parts;
+  a.normalize = c.normalize;
+  a.logits = c.logits.as<float>();
+  a.counts = c.counts.as<bool>();
+  a.ids = c.ids.as<int32_t>();
+  a.weights = c.weights.as<float>();
+  a.sums = c.sums.as<float>();
   const int64_t workers = std::min(PoolWorkers(pool), std::max<int64_t>(1, a.lists * a.parts));
   return RunWorkers(pool, workers, std::make_shared<TopExpertsJob>(a));
 }
@@ -91,9 +82,6 @@ ffi::Future TopExperts(ffi::ThreadPool pool, ffi::BufferR3<ffi::F32> logits,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseTopExpertsCpu, jaxsparse::TopExperts,
                               xla::ffi::Ffi::Bind()
                                   .Ctx<xla::ffi::ThreadPool>()
-                                  .Arg<xla::ffi::BufferR3<xla::ffi::F32>>()   // logits
-                                  .Arg<xla::ffi::BufferR2<xla::ffi::PRED>>()  // counts
-                                  .Ret<xla::ffi::BufferR3<xla::ffi::S32>>()   // ids
-                                  .Ret<xla::ffi::BufferR3<xla::ffi::F32>>()   // weights
-                                  .Ret<xla::ffi::BufferR3<xla::ffi::F32>>()   // sums
-                                  .Attr<bool>("normalize"));
+                                  .Attrs<jaxsparse::contract::top_experts::Attributes>()
+                                  .RemainingArgs()
+                                  .RemainingRets());

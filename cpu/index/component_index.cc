@@ -119,7 +119,7 @@ class Components {
 int64_t ListComponentTiles(const TiledMask& mask, int64_t capacity, int32_t* origins) {
   Components components(mask);
   int64_t count = 0;
-  for (int64_t image = 0; image < mask.images; ++image) {
+  for (int64_t image = 0; image < mask.images && !mask.empty(); ++image) {
     components.Label(image);
     components.ForEachTile([&](int64_t y0, int64_t x0) {
       if (count < capacity) {

@@ -1,6 +1,6 @@
-// Columns first: every row of the output's mask is spread over the columns that it reads, a tap
-// after another, by shifts at stride 1 and bit by bit otherwise. Then rows: an input row is the OR
-// of the spread rows that read it.
+// Columns first: a row of the output's mask is spread over the columns that it reads, a tap after
+// another, by shifts at stride 1 and bit by bit otherwise. Then rows: the spread row is added to
+// every input row that it reads. Only taps that reach the input are visited.
 #include "cpu/index/reach.h"
 
 #include <algorithm>
@@ -34,12 +34,25 @@ void AddSpread(const uint32_t* row, int64_t row_words, const ReachAxis& axis, in
   }
 }
 
+// The taps k of an axis with low < k * dilation < high.
+struct Taps {
+  int64_t first, last;
+};
+
+Taps TapsBetween(const ReachAxis& axis, int64_t low, int64_t high) {
+  const int64_t first = low < 0 ? 0 : low / axis.dilation + 1;
+  const int64_t last = high <= 0 ? 0 : (high - 1) / axis.dilation + 1;
+  return {first, std::min(last, axis.taps)};
+}
+
 // The input columns that a row of the output's mask reads.
 void SpreadRow(const ReachShape& shape, const uint32_t* row, uint32_t* out) {
   const ReachAxis& axis = shape.columns;
   const int64_t row_words = WordsOf(shape.out_width), words = WordsOf(shape.width);
   std::fill(out, out + words, 0);
-  for (int64_t k = 0; k < axis.taps; ++k) {
+  const Taps taps = TapsBetween(axis, axis.pad - shape.out_width * axis.stride,
+                                axis.pad + shape.width * axis.lhs_dilation);
+  for (int64_t k = taps.first; k < taps.last; ++k) {
     const int64_t offset = k * axis.dilation - axis.pad;
     if (axis.stride == 1 && axis.lhs_dilation == 1) {
       AddShifted(row, row_words, offset, words, out);
@@ -50,30 +63,36 @@ void SpreadRow(const ReachShape& shape, const uint32_t* row, uint32_t* out) {
   if (shape.width % 32 != 0 && words > 0) out[words - 1] &= (1u << shape.width % 32) - 1;
 }
 
+// Adds the spread row `o` of the output's mask to the input rows that it reads.
+void AddRow(const ReachShape& shape, int64_t o, const uint32_t* spread, uint32_t* image) {
+  const ReachAxis& axis = shape.rows;
+  const int64_t words = WordsOf(shape.width);
+  const int64_t origin = o * axis.stride - axis.pad;
+  const Taps taps = TapsBetween(axis, -origin - 1, shape.height * axis.lhs_dilation - origin);
+  for (int64_t k = taps.first; k < taps.last; ++k) {
+    const int64_t at = origin + k * axis.dilation;
+    if (at % axis.lhs_dilation != 0) continue;
+    uint32_t* row = image + at / axis.lhs_dilation * words;
+    for (int64_t w = 0; w < words; ++w) row[w] |= spread[w];
+  }
+}
+
 }  // namespace
 
 void ReachMask(const ReachShape& shape, const uint32_t* words, const uint32_t* keep,
                uint32_t* out) {
   const int64_t row_words = WordsOf(shape.out_width), count = WordsOf(shape.width);
-  std::vector<uint32_t> spread(shape.out_height * count);
-  for (int64_t image = 0; image < shape.images; ++image) {
+  const int64_t size = shape.height * count;
+  std::fill(out, out + shape.images * size, 0);
+  std::vector<uint32_t> spread(count);
+  for (int64_t image = 0; image < shape.images && row_words > 0; ++image) {
     for (int64_t o = 0; o < shape.out_height; ++o) {
-      SpreadRow(shape, words + (image * shape.out_height + o) * row_words, &spread[o * count]);
-    }
-    for (int64_t y = 0; y < shape.height; ++y) {
-      uint32_t* row = out + (image * shape.height + y) * count;
-      std::fill(row, row + count, 0);
-      for (int64_t k = 0; k < shape.rows.taps; ++k) {
-        const int64_t at = y * shape.rows.lhs_dilation + shape.rows.pad - k * shape.rows.dilation;
-        const int64_t o = at / shape.rows.stride;
-        if (at < 0 || o >= shape.out_height || o * shape.rows.stride != at) continue;
-        for (int64_t w = 0; w < count; ++w) row[w] |= spread[o * count + w];
-      }
-      if (keep == nullptr) continue;
-      const uint32_t* kept = keep + (image * shape.height + y) * count;
-      for (int64_t w = 0; w < count; ++w) row[w] &= kept[w];
+      SpreadRow(shape, words + (image * shape.out_height + o) * row_words, spread.data());
+      AddRow(shape, o, spread.data(), out + image * size);
     }
   }
+  if (keep == nullptr) return;
+  for (int64_t i = 0; i < shape.images * size; ++i) out[i] &= keep[i];
 }
 
 }  // namespace jaxsparse::cpu

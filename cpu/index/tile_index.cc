@@ -55,6 +55,10 @@ void ForEachTile(const uint32_t* columns, int64_t words, int64_t tile_w, Visit v
 }  // namespace
 
 int64_t ListTiles(const TiledMask& mask, int64_t capacity, int32_t* ids) {
+  if (mask.empty()) {
+    std::fill(ids, ids + capacity, -1);
+    return 0;
+  }
   const int64_t words = mask.words_per_row(), rows = mask.tile_rows(), cols = mask.tile_cols();
   std::vector<uint32_t> columns(words);
   int64_t count = 0;

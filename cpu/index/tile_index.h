@@ -14,6 +14,7 @@ struct TiledMask {
   int64_t words_per_row() const { return (width + 31) / 32; }
   int64_t tile_rows() const { return (height + tile_h - 1) / tile_h; }
   int64_t tile_cols() const { return (width + tile_w - 1) / tile_w; }
+  bool empty() const { return images == 0 || height == 0 || width == 0; }
 };
 
 // Word `w` of a row with the bits past `width` cleared.

@@ -62,7 +62,7 @@ __device__ __forceinline__ void LoadImageBox(uint32_t shared, const CUtensorMap*
       : "memory");
 }
 
-// Leaves L2 first: for what nobody reads soon.
+// Leaves L2 first: for what is not read again soon.
 inline constexpr uint64_t kEvictFirst = 0x12F0000000000000ull;
 
 // Copies `bytes` of shared memory to `target`; both addresses and the size are multiples of 16.

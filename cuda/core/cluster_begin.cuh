@@ -4,7 +4,7 @@
 
 namespace jaxsparse::ptx {
 
-// By every thread; waits for nobody. Orders no data.
+// By every thread; does not wait. Orders no data.
 __device__ __forceinline__ void ArriveBegun() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");

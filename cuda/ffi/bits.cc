@@ -1,4 +1,4 @@
-// Handlers of jaxsparse_pack_mask and jaxsparse_unpack_mask (docs/kernels/contract.md).
+// Handlers of jaxsparse_pack_mask and jaxsparse_unpack_mask (docs/contract.md).
 #include "cuda/bits/pack.h"
 #include "cuda/ffi/common.h"
 #include "xla/ffi/api/ffi.h"

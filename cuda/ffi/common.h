@@ -1,5 +1,4 @@
-// What the CUDA handlers of the convolution family share: dtypes, errors, checked geometry,
-// one-time preparation.
+// What the CUDA handlers share: dtypes, errors, one-time preparation.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,7 +10,8 @@
 #include <optional>
 #include <string>
 
-#include "cuda/kernels/masked_conv.h"
+#include "cuda/core/device.h"
+#include "cuda/core/dtype.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxsparse {
@@ -60,19 +60,6 @@ inline bool HasShape(const ffi::AnyBuffer& buffer, std::initializer_list<int64_t
 
 inline bool IsAligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-// Attributes that the forward and its gradients share, as they arrive.
-struct WindowAttrs {
-  int64_t stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
-  int64_t lhs_dilation_h, lhs_dilation_w, groups, tile_h, tile_w;
-};
-
-// Fills geometry and tile list; returns what is wrong, or an empty string. Every coordinate and
-// every pixel slot of the list must fit in 31 bits; offsets into tensors need not.
-std::string ReadGeometry(const ffi::AnyBuffer& x, const int64_t (&kernel)[4],
-                         const int64_t (&out)[4], const ffi::AnyBuffer& ids,
-                         const ffi::AnyBuffer& count, const ffi::AnyBuffer& words,
-                         const WindowAttrs& attrs, ConvGeometry* geometry, TileList* tiles);
-
 // Runs a preparation once for each device, and again only after it failed.
 class OncePerDevice {
  public:
@@ -90,7 +77,7 @@ class OncePerDevice {
 
  private:
   std::mutex mutex_;
-  std::array<bool, 64> done_{};
+  std::array<bool, kMaxDevices> done_{};
 };
 
 }  // namespace jaxsparse

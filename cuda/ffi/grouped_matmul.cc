@@ -1,11 +1,12 @@
 // Handlers of jaxsparse_grouped_matmul, jaxsparse_grouped_matmul_drhs and jaxsparse_grouped_gated
-// (docs/kernels/contract.md): checks, one kernel family.
-#include "cuda/kernels/grouped_matmul.h"
+// (docs/contract.md): checks, one kernel family.
+#include "cuda/kernels/grouped_matmul/args.h"
 
+#include "cuda/core/device.h"
 #include "cuda/ffi/common.h"
-#include "cuda/kernels/grouped_matmul_direct.h"
-#include "cuda/kernels/grouped_matmul_gated.h"
-#include "cuda/kernels/grouped_matmul_wgmma.h"
+#include "cuda/kernels/grouped_matmul/direct.h"
+#include "cuda/kernels/grouped_matmul/wgmma/gated.h"
+#include "cuda/kernels/grouped_matmul/wgmma/launch.h"
 
 namespace jaxsparse {
 namespace {
@@ -24,7 +25,7 @@ auto* PresentOrNull(const Buffer& buffer) {
   return buffer.element_count() > 0 ? buffer.typed_data() : nullptr;
 }
 
-// Empty operands are absent; the others speak of every sorted row.
+// Empty operands are absent; the others have an entry for every sorted row.
 std::string CheckRows(const GroupedShape& s, const Indices& sizes, const Indices& gather,
                       const Indices& scatter, const Weights& weights, bool gathers, bool scatters) {
   const auto agrees = [&](size_t count) {
@@ -184,13 +185,13 @@ ffi::Error GroupedGated(cudaStream_t stream, ffi::AnyBuffer lhs, ffi::AnyBuffer 
 
 ffi::Error GroupedInit() {
   static OncePerDevice* once = new OncePerDevice;
-  return CudaStatus(kOp, once->Run([](int device) {
-    int major = 0;
-    cudaError_t status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  return CudaStatus(kOp, once->Run([](int /*device*/) {
+    int capability = 0;
+    cudaError_t status = ComputeCapability(&capability);
     if (status == cudaSuccess) status = PrepareGroupedDirect();
-    if (status == cudaSuccess && major == 9) status = PrepareGroupedWgmma();
-    if (status == cudaSuccess && major == 9) status = PrepareGroupedDrhsWgmma();
-    if (status == cudaSuccess && major == 9) status = PrepareGroupedGated();
+    if (status == cudaSuccess && capability / 10 == 9) status = PrepareGroupedWgmma();
+    if (status == cudaSuccess && capability / 10 == 9) status = PrepareGroupedDrhsWgmma();
+    if (status == cudaSuccess && capability / 10 == 9) status = PrepareGroupedGated();
     return status;
   }));
 }

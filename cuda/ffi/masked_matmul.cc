@@ -1,10 +1,10 @@
-// Handler of jaxsparse_masked_matmul (docs/kernels/contract.md): checks, then one kernel family.
-#include "cuda/kernels/masked_matmul.h"
+// Handler of jaxsparse_masked_matmul (docs/contract.md): checks, then one kernel family.
+#include "cuda/kernels/masked_matmul/launch.h"
 
 #include <string>
 
 #include "cuda/ffi/common.h"
-#include "cuda/kernels/masked_matmul_sampled.h"
+#include "cuda/kernels/masked_matmul/sampled/launch.h"
 
 namespace jaxsparse {
 

@@ -1,5 +1,5 @@
-// Handler of jaxsparse_route (docs/kernels/contract.md).
-#include "cuda/kernels/route.h"
+// Handler of jaxsparse_route (docs/contract.md).
+#include "cuda/kernels/route/launch.h"
 
 #include "cuda/ffi/common.h"
 

@@ -1,5 +1,5 @@
-// Handler of jaxsparse_top_experts (docs/kernels/contract.md).
-#include "cuda/kernels/top_experts.h"
+// Handler of jaxsparse_top_experts (docs/contract.md).
+#include "cuda/kernels/top_experts/launch.h"
 
 #include "cuda/ffi/common.h"
 

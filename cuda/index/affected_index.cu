@@ -23,6 +23,7 @@
 #include <array>
 #include <mutex>
 
+#include "cuda/core/device.h"
 #include "cuda/index/affected_rows.cuh"
 
 namespace jaxsparse {
@@ -179,7 +180,7 @@ AffectedPlan MakePlan(const AffectedArgs& args) {
 // Multiprocessors of the current device, the kernel's limit raised there.
 cudaError_t Processors(int* processors) {
   static std::mutex* mutex = new std::mutex;
-  static auto* known = new std::array<int, 64>{};
+  static auto* known = new std::array<int, kMaxDevices>{};
   int device = 0;
   cudaError_t status = cudaGetDevice(&device);
   if (status != cudaSuccess) return status;

@@ -23,6 +23,7 @@
 #include <array>
 #include <mutex>
 
+#include "cuda/core/device.h"
 #include "cuda/index/build_lists.cuh"
 #include "cuda/index/reach.cuh"
 #include "cuda/index/strips.cuh"
@@ -106,8 +107,8 @@ constexpr int kClusterThreads = 512;
 
 // Asks the current device, having raised the kernels' limits there.
 cudaError_t AskDevice(int device, DeviceLimits* limits) {
-  int major = 0, processors = 0, shared = 0;
-  cudaError_t status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  int capability = 0, processors = 0, shared = 0;
+  cudaError_t status = ComputeCapability(&capability);
   if (status != cudaSuccess) return status;
   status = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   if (status != cudaSuccess) return status;
@@ -122,7 +123,7 @@ cudaError_t AskDevice(int device, DeviceLimits* limits) {
   }
   status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (status != cudaSuccess) return status;
-  if (major >= 9) {
+  if (capability >= 90) {
     limits->cluster = 8;  // every such device has that
     for (const Kernel kernel : kKernels<ClusterTeam>) {
       status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
@@ -149,7 +150,7 @@ cudaError_t AskDevice(int device, DeviceLimits* limits) {
 // The limits of the current device.
 cudaError_t FindLimits(DeviceLimits* limits) {
   static std::mutex* mutex = new std::mutex;
-  static auto* known = new std::array<DeviceLimits, 64>;
+  static auto* known = new std::array<DeviceLimits, kMaxDevices>;
   int device = 0;
   cudaError_t status = cudaGetDevice(&device);
   if (status != cudaSuccess) return status;

@@ -1,6 +1,6 @@
 // Codes of segments, on both sides of a layer.
 //
-// Reading: a segment under a code is what the code says, and nobody loads it. Writing: a run of 32
+// Reading: a segment under a code is what the code says, and is not loaded. Writing: a run of 32
 // outputs that is all zero or all at the bound is held back; once its whole segment is known,
 // either the segment's code says it, or the run is filled in with the constant. So a code costs
 // nothing to clear and no value is computed or kept for it. A run costs two ballots and one byte;
@@ -123,7 +123,7 @@ class SegmentWriter {
     return !not_zero_[s] ? kZero : !not_upper_[s] ? kUpper : kMixed;
   }
 
-  // Segments that are no whole runs.
+  // Segments that are not multiples of a run.
   __device__ void FinishParts(uint8_t* codes, uint32_t warp, uint32_t warps) const {
     const uint32_t thread = warp * 32 + threadIdx.x % 32, threads = warps * 32;
     const uint32_t segments = static_cast<uint32_t>(not_upper_ - not_zero_);

@@ -1,0 +1,12 @@
+#include "cpu/isa/avx2/vec.h"
+
+#include "cpu/tile/matmul/product.h"
+
+namespace jaxsparse {
+
+const MatmulIsa& MatmulAvx2() {
+  static const MatmulIsa table = MakeMatmulTable();
+  return table;
+}
+
+}  // namespace jaxsparse

@@ -1,0 +1,15 @@
+// The kernels of frozen weights for avx512.
+#include "cpu/isa/avx512/transpose.h"
+
+#include "cpu/tile/pruned/blocks.h"
+#include "cpu/tile/pruned/rows.h"
+
+namespace jaxsparse {
+
+const PrunedIsa& PrunedAvx512() {
+  static const PrunedIsa table = {Vec::kName, MultiplyRows,   LoadBlock,
+                                  LoadRun,    TransposeBlock, StoreBlock};
+  return table;
+}
+
+}  // namespace jaxsparse

@@ -1,0 +1,12 @@
+#include "cpu/isa/neon/vec.h"
+
+#include "cpu/tile/matmul/product.h"
+
+namespace jaxsparse {
+
+const MatmulIsa& MatmulNeon() {
+  static const MatmulIsa table = MakeMatmulTable();
+  return table;
+}
+
+}  // namespace jaxsparse

@@ -1,0 +1,12 @@
+#include "cpu/isa/plain/vec.h"
+
+#include "cpu/tile/matmul/product.h"
+
+namespace jaxsparse {
+
+const MatmulIsa& MatmulPlain() {
+  static const MatmulIsa table = MakeMatmulTable();
+  return table;
+}
+
+}  // namespace jaxsparse

@@ -1,0 +1,15 @@
+// The kernels of frozen weights for plain.
+#include "cpu/isa/plain/transpose.h"
+
+#include "cpu/tile/pruned/blocks.h"
+#include "cpu/tile/pruned/rows.h"
+
+namespace jaxsparse {
+
+const PrunedIsa& PrunedPlain() {
+  static const PrunedIsa table = {Vec::kName, MultiplyRows,   LoadBlock,
+                                  LoadRun,    TransposeBlock, StoreBlock};
+  return table;
+}
+
+}  // namespace jaxsparse

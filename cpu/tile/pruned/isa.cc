@@ -1,0 +1,22 @@
+#include "cpu/tile/pruned/isa.h"
+
+namespace jaxsparse {
+
+const PrunedIsa& PrunedIsaInUse() {
+#if defined(__x86_64__)
+  static const bool avx512 =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (avx512) return PrunedAvx512();
+  static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                           __builtin_cpu_supports("f16c");
+  if (avx2) return PrunedAvx2();
+  return PrunedPlain();
+#elif defined(__aarch64__)
+  return PrunedNeon();
+#else
+  return PrunedPlain();
+#endif
+}
+
+}  // namespace jaxsparse

@@ -1,8 +1,0 @@
-// The masked convolution that chooses on the device, in bf16.
-#include "cuda/kernels/masked_conv_device.cuh"
-
-namespace jaxsparse {
-
-template struct MaskedConvDevice<__nv_bfloat16>;
-
-}  // namespace jaxsparse
