@@ -2,7 +2,7 @@
 
 `jax.export` asks for it where an argument or a result is one of them. Importing the package
 registers them, where a function is exported as where it is loaded. Nothing that is read is ever
-executed, and bytes that are no such facts are refused.
+executed, and bytes that do not hold such facts are refused.
 """
 
 from typing import Any
@@ -13,16 +13,18 @@ from jax import export
 
 from jaxsparse.bounded.activations import Activations
 from jaxsparse.bounded.layer import Layer
-from jaxsparse.bounded.network import Network
+from jaxsparse.core.types import Kind
 from jaxsparse.index.chosen import ChosenIndex
 from jaxsparse.index.mask_index import MaskIndex
 from jaxsparse.index.portfolio import Portfolio
 from jaxsparse.index.types import TileIndex
-from jaxsparse.ops.route import Routing
-from jaxsparse.ops.top_experts import TopExperts
+from jaxsparse.ops.bounded_network.api import Network
+from jaxsparse.ops.route.api import Routing
+from jaxsparse.ops.top_experts.api import TopExperts
 from jaxsparse.pruned.files import check_plan
 from jaxsparse.pruned.pattern import Pattern
-from jaxsparse.pruned.weight import Plan, PrunedWeight, Tuned
+from jaxsparse.pruned.plan import Plan, Tuned
+from jaxsparse.pruned.weight import PrunedWeight
 from jaxsparse.recorder import Recorder
 from jaxsparse.select.costs import Candidate
 
@@ -49,7 +51,7 @@ _TUPLES = (Portfolio, Routing, TopExperts)
 class _PlanFacts(msgspec.Struct, forbid_unknown_fields=True):
     """A `Plan` with its pattern's arrays as little-endian int32."""
 
-    kind: str
+    kind: Kind
     n_in: int
     n_out: int
     window: Pair | None
@@ -91,7 +93,7 @@ def read_plan(data: bytes) -> tuple[Plan]:
     """What `write_plan` wrote.
 
     Raises:
-        ValueError: when it is no such plan, saying what is wrong.
+        ValueError: when it is not such a plan, saying what is wrong.
     """
     try:
         found = msgspec.msgpack.decode(data, type=_PlanFacts)

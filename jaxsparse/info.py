@@ -1,9 +1,10 @@
 """`python -m jaxsparse.info`: what is installed, what was built, and what each op would run here.
-Standard library only.
 
-Every fact is found on its own: one that cannot be had says why, and the others are still printed. A
-runtime too old for the handlers refuses at `import jaxsparse`, with a sentence that says what to
-install; then there is nothing else to report, and the sentence is what this command prints.
+One screen; `--json` has everything. What collects the facts is the standard library, and every fact
+is found on its own: one that cannot be had says why, and the others are still printed. Without a
+working rich they are printed as plain lines. A runtime too old for the handlers refuses at
+`import jaxsparse`, with a sentence that says what to install; then there is nothing else to report,
+and the sentence is what this command prints.
 """
 
 import argparse
@@ -11,12 +12,18 @@ import importlib
 import importlib.metadata
 import inspect
 import json
+import os
 import platform
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+__all__ = ["collect", "main"]
+
 DISTRIBUTIONS = ("jaxsparse", "jax", "jaxlib", "jax-cuda13-plugin", "flax", "numpy")
+#: How a build without CUDA kernels becomes one that has them.
+GET_CUDA = "to build them: JAXSPARSE_CUDA=ON pip install ."
 
 
 def collect() -> dict[str, Any]:
@@ -56,7 +63,8 @@ def _versions() -> dict[str, str]:
 
 
 def _build() -> dict[str, str]:
-    return importlib.import_module("jaxsparse.ffi.register").build_info()
+    found = importlib.import_module("jaxsparse.ffi.register").build_info()
+    return found if found["cuda"] == "ON" else {**found, "get": GET_CUDA}
 
 
 def _ffi() -> dict[str, str]:
@@ -85,11 +93,15 @@ def _modules() -> dict[str, Any]:
     return found
 
 
-def _cpu() -> dict[str, str]:
+def _cpu() -> dict[str, Any]:
+    provenance = importlib.import_module("jaxsparse.bench.report.provenance")
     module, why = importlib.import_module("jaxsparse.ffi.register").module("cpu")
     return {
         "machine": platform.machine(),
-        "instruction_set": module.instruction_set() if module else f"unknown: {why}",
+        "model": provenance.cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "kernels": f"kernels for {module.instruction_set()}" if module else f"no kernels: {why}",
+        "instruction_set": module.instruction_set() if module else "unknown",
     }
 
 
@@ -97,15 +109,21 @@ def _devices() -> dict[str, Any]:
     jax = importlib.import_module("jax")
     found: dict[str, Any] = {"default": jax.default_backend()}
     for backend in ("cpu", "cuda"):
-        found[backend] = _attempt(
-            lambda backend=backend: [d.device_kind for d in jax.devices(backend)]
-        )
+        found[backend] = _attempt(lambda backend=backend: list(map(_kind, jax.devices(backend))))
+    found["nvidia_driver"] = Path("/proc/driver/nvidia/version").exists()
     return found
 
 
+def _kind(device: Any) -> str:
+    """A device's name, a GPU's with its architecture."""
+    capability = getattr(device, "compute_capability", None)
+    number = str(capability or "").replace(".", "")
+    return f"{device.device_kind} (sm_{number})" if number else device.device_kind
+
+
 def _ops() -> dict[str, Any]:
-    """For each op: what it runs on this machine, why not the others, and how many variants it
-    chooses among, where it has some of its own.
+    """For each op: what it runs on this machine, why not the others, and which variants of its own
+    it chooses among.
     """
     package = importlib.import_module("jaxsparse")
     ops = [n for n, f in vars(package).items() if _takes_implementation(f)]
@@ -121,7 +139,7 @@ def _op(name: str) -> dict[str, Any]:
     variants = importlib.import_module("jaxsparse.select.variants")
     jax = importlib.import_module("jax")
     backend = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
-    offered = _offered(name, chosen.NAMES)
+    offered = chosen.offered_by(name)
     plan = chosen.plan(name, None, offered)
     takes = plan.get(backend, plan.get("other", "nothing"))
     against = {}
@@ -129,49 +147,44 @@ def _op(name: str) -> dict[str, Any]:
         if other == takes:
             continue
         why = chosen.reason_against(other, offered, device=True)
-        against[other] = why or f"{takes} comes first on {backend}"
-    count = len(variants.table(name, takes))
-    found = {"takes": takes, "variants": count} if count else {"takes": takes}
-    return {**found, "not": against}
+        against[other] = why or f"{takes} is preferred on {backend}"
+    listed = variants.variants(name) if name in variants.OPS else []
+    names = [variant.name for variant in listed if variant.platform == takes]
+    return {"takes": takes, "variants": names, "not": against}
 
 
-def _offered(name: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The implementations that an op offers: all, where its module does not say."""
-    for module in (f"jaxsparse.ops.{name}", f"jaxsparse.ops.{name}_run"):
-        try:
-            return getattr(importlib.import_module(module), "OFFERED", None) or names
-        except ModuleNotFoundError:
-            continue
-    return names
-
-
-def render(facts: dict[str, Any]) -> str:
+def _plain(value: Any, depth: int = 0) -> list[str]:
     """The facts as indented lines."""
-    return "\n".join(_lines(facts, 0))
-
-
-def _lines(value: Any, depth: int) -> list[str]:
     lines = []
     for name, part in value.items():
-        if isinstance(part, dict) and set(part) != {"error"}:
-            lines += ["  " * depth + f"{name}:", *_lines(part, depth + 1)]
-            continue
         if isinstance(part, dict):
-            part = part["error"]
-        text = ", ".join(map(str, part)) if isinstance(part, list) else str(part)
-        lines.append("  " * depth + f"{name}: {text}")
+            lines += ["  " * depth + f"{name}:", *_plain(part, depth + 1)]
+        else:
+            text = ", ".join(map(str, part)) if isinstance(part, list) else str(part)
+            lines.append("  " * depth + f"{name}: {text}")
     return lines
 
 
+def _show(facts: dict[str, Any]) -> None:
+    """Print the screen; where rich is broken, that and the facts as plain lines."""
+    try:
+        importlib.import_module("jaxsparse.info_screen").show(facts)
+    except ImportError as error:
+        print("\n".join([f"rich: {type(error).__name__}: {error}", *_plain(facts)]))
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Print the facts; `--json` as JSON. Returns the exit status."""
+    """Print the screen; `--json` prints every fact as JSON. Returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="jaxsparse.info", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print every fact as JSON")
     as_json = parser.parse_args(arguments).json
     facts = collect()
-    print(json.dumps(facts, indent=2) if as_json else render(facts))
+    if as_json:
+        print(json.dumps(facts, indent=2))
+    else:
+        _show(facts)
     return 0
 
 

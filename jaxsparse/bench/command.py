@@ -8,12 +8,14 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from jaxsparse.bench import challenge, product_command, pruned_command
-from jaxsparse.bench.masked_conv import OP, Plan, measure, platform_name
-from jaxsparse.bench.plot import plot_report
-from jaxsparse.bench.provenance import command_line, provenance
-from jaxsparse.bench.report import Report, make_folders
-from jaxsparse.bench.table import show_report
+from jaxsparse.bench.challenge import command as challenge
+from jaxsparse.bench.masked_conv.run import OP, Plan, measure, platform_name
+from jaxsparse.bench.products import command as product_command
+from jaxsparse.bench.products import pruned_command
+from jaxsparse.bench.report.plot import plot_report
+from jaxsparse.bench.report.provenance import command_line, provenance
+from jaxsparse.bench.report.report import Report, make_folders
+from jaxsparse.bench.report.table import show_report
 from jaxsparse.select.config import SELECTIONS
 from jaxsparse.testing import ConvCase, case, cases
 

@@ -2,3 +2,5 @@
 
 from jaxsparse.bits.pack import pack_mask as pack_mask
 from jaxsparse.bits.pack import unpack_mask as unpack_mask
+
+__all__ = ["pack_mask", "unpack_mask"]

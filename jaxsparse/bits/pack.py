@@ -1,5 +1,7 @@
 """`pack_mask` and `unpack_mask`: booleans to and from uint32 words along the last axis."""
 
+from __future__ import annotations
+
 import functools
 import math
 from collections.abc import Callable
@@ -8,10 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, UInt32
 
 from jaxsparse.ffi import Implementation, check_sharding, dispatch, ffi_call
-from jaxsparse.ffi.platform import wishes
+from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.reference import bits as reference
 
 
@@ -21,7 +24,7 @@ def word_count(n: int) -> int:
 
 
 def pack_mask(
-    mask: Bool[Array, "*axes n"], *, implementation: Implementation = None
+    mask: Bool[ArrayLike, "*axes n"], *, implementation: Implementation = None
 ) -> UInt32[Array, "*axes words"]:
     """Pack the last axis into words: bit i of word w is `mask[..., 32*w + i]`, zero past n.
 
@@ -33,7 +36,7 @@ def pack_mask(
         uint32[..., ceil(n/32)].
 
     Raises:
-        TypeError: when `mask` is no boolean array.
+        TypeError: when `mask` is not a boolean array.
         ValueError: for a scalar, or when a named implementation cannot run.
     """
     mask = _array("mask", mask, np.dtype(bool))
@@ -42,7 +45,7 @@ def pack_mask(
 
 
 def unpack_mask(
-    words: UInt32[Array, "*axes words"], n: int, *, implementation: Implementation = None
+    words: UInt32[ArrayLike, "*axes words"], n: int, *, implementation: Implementation = None
 ) -> Bool[Array, "*axes n"]:
     """The inverse of `pack_mask`. Bits past n are ignored.
 
@@ -55,7 +58,7 @@ def unpack_mask(
         bool[..., n].
 
     Raises:
-        TypeError: when `words` is no uint32 array or `n` no int.
+        TypeError: when `words` is not a uint32 array or `n` not an int.
         ValueError: when `n` does not fit `words`, or a named implementation cannot run.
     """
     words = _array("words", words, np.dtype(np.uint32))
@@ -69,16 +72,6 @@ def unpack_mask(
         )
     mask = _rows(_unpack, words, n, implementation_key(implementation))
     return mask.reshape(*words.shape[:-1], n)
-
-
-def implementation_key(implementation: Implementation) -> Any:
-    """`implementation` as a static argument.
-
-    Raises:
-        TypeError, ValueError: as `jaxsparse.ffi.platform.wishes`.
-    """
-    names = wishes(implementation)
-    return implementation if implementation is None or isinstance(implementation, str) else names
 
 
 def _array(name: str, value: Any, dtype: np.dtype) -> jax.Array:

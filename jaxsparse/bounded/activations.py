@@ -1,4 +1,6 @@
-"""`Activations`: values with the recorder that says which of them nobody needs to read."""
+"""`Activations`: values with the recorder that says which of them need not be read."""
+
+from __future__ import annotations
 
 import dataclasses
 import functools
@@ -7,7 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int32
+import numpy.typing as npt
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Float32
+from numpy.typing import NDArray
 
 from jaxsparse.recorder import MIXED, Recorder
 
@@ -32,11 +37,11 @@ class Activations:
     recorder: Recorder
 
     @classmethod
-    def plain(cls, values: Any) -> "Activations":
+    def plain(cls, values: Float32[ArrayLike, "batch n"]) -> Activations:
         """Values [batch, n] of which nothing is known.
 
         Raises:
-            TypeError: when `values` is no float32 array.
+            TypeError: when `values` is not a float32 array.
             ValueError: when it has not two axes.
         """
         values = check_values(values)
@@ -53,11 +58,11 @@ class Activations:
         return self.values.shape
 
     @property
-    def dtype(self) -> np.dtype:
+    def dtype(self) -> np.dtype[np.float32]:
         """float32, as of `materialize()`."""
         return self.values.dtype
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         """`materialize()` for numpy; always a copy."""
         if copy is False:
             raise ValueError("Activations as an array are a copy, with codes filled in")
@@ -75,7 +80,7 @@ def check_values(values: Any) -> jax.Array:
     """`values` as a jax array.
 
     Raises:
-        TypeError: when it is no float32 array.
+        TypeError: when it is not a float32 array.
         ValueError: when it has not two axes.
     """
     if not hasattr(values, "dtype") or not hasattr(values, "shape"):
@@ -87,7 +92,7 @@ def check_values(values: Any) -> jax.Array:
     return jnp.asarray(values)
 
 
-def categories(acts: Any) -> Int32[np.ndarray, "alive"]:
+def categories(acts: Activations | Float[ArrayLike, "batch n"]) -> NDArray[np.int32]:
     """The rows that are not all zero: the challenge's answer, counted from 0.
 
     Args:

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from jaxsparse.bounded.hashing import mix, running_sums
 from jaxsparse.bounded.layer import Layer
 
 BUNDLE = 16
-#: A panel (cuda/kernels/bounded_panel.cuh): bundles, entries of each, inputs of all at most.
+#: A panel (cuda/kernels/bounded_network/panel.cuh): bundles, entries of each, inputs of all at
+#: most.
 PANEL, PANEL_ENTRIES, PANEL_INPUTS = 16, 32, 303
 #: How many layers of a stack go by panels; images that have this many times a panel's inputs in
 #: the sectors that hold them are turned instead.
@@ -104,6 +103,9 @@ def _neighbours(layer: Layer, leaders: np.ndarray) -> np.ndarray:
     own = np.arange(len(leaders))
     if (users**2).sum() > MOST_SHARED * len(indices):
         return own
+    import scipy.sparse as sp
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
     pointers = np.concatenate([np.zeros(1, np.int64), ends])
     shape = (len(leaders), layer.n_in)
     uses: Any = sp.csr_matrix((np.ones(len(indices), np.int32), indices, pointers), shape)

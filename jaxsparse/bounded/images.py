@@ -1,17 +1,42 @@
 """Inputs of the challenge: digits resized and thresholded, or generated strokes where no data set
-is at hand."""
+is available."""
+
+from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TypeVar, overload
 
 import numpy as np
+import numpy.typing as npt
+from numpy.typing import NDArray
 
 _PART = 250  # images at a time
 THRESHOLDS = {32: 184.632, 64: 188.71, 128: 191.003, 256: 192.538}
 
 
-def challenge_inputs(images: np.ndarray, neurons: int, dtype: Any = np.float32) -> np.ndarray:
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+@overload
+def challenge_inputs(images: NDArray[np.uint8], neurons: int) -> NDArray[np.float32]: ...
+
+
+@overload
+def challenge_inputs(
+    images: NDArray[np.uint8], neurons: int, dtype: type[_Scalar] | np.dtype[_Scalar]
+) -> NDArray[_Scalar]: ...
+
+
+@overload
+def challenge_inputs(
+    images: NDArray[np.uint8], neurons: int, dtype: type[bool]
+) -> NDArray[np.bool_]: ...
+
+
+def challenge_inputs(
+    images: NDArray[np.uint8], neurons: int, dtype: npt.DTypeLike = np.float32
+) -> np.ndarray:
     """Images as the challenge takes them: resized, thresholded to 0 and 1, column-major.
 
     Args:
@@ -51,7 +76,7 @@ def challenge_inputs(images: np.ndarray, neurons: int, dtype: Any = np.float32) 
     return out
 
 
-def strokes(count: int, seed: int = 0) -> np.ndarray:
+def strokes(count: int, seed: int = 0) -> NDArray[np.uint8]:
     """Generated images with the look of digits: a few thick curved strokes.
 
     Args:

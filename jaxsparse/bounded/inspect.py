@@ -1,22 +1,33 @@
 """`inspect`: a weight matrix becomes a `Layer`, once, outside jit: checked, folded, padded, its
 proofs attached."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
+import numpy.typing as npt
 from jax.core import Tracer
-from jax.experimental.sparse import JAXSparse
+from jax.typing import ArrayLike
 
 from jaxsparse.bounded.certify import saturates_from, zero_stays
 from jaxsparse.bounded.hashing import mix, running_sums
 from jaxsparse.bounded.layer import Layer
 
+if TYPE_CHECKING:
+    from scipy.sparse import sparray, spmatrix
+
 _QUAD = 4
 _LEAST = 2.0**-124  # a quarter of it is the least normal float32
 
 
-def inspect(weight: Any, bias: Any, upper: float, *, fold: bool = True) -> Layer:
+def inspect(
+    weight: ArrayLike | sparray | spmatrix,
+    bias: npt.ArrayLike,
+    upper: float,
+    *,
+    fold: bool = True,
+) -> Layer:
     """Prepare one layer y = min(max(W x + b, 0), upper).
 
     Args:
@@ -30,8 +41,8 @@ def inspect(weight: Any, bias: Any, upper: float, *, fold: bool = True) -> Layer
         A Layer; `.proofs()` says what was proven.
 
     Raises:
-        TypeError: when `weight` is no matrix of real numbers, `bias` or `upper` is no real number,
-            `fold` no bool, or an argument is traced.
+        TypeError: when `weight` is not a matrix of real numbers, `bias` or `upper` not a real
+            number, `fold` not a bool, or an argument is traced.
         ValueError: for NaN or Inf, a bias of another shape, a bound that is not positive, or
             indices out of range.
     """
@@ -44,15 +55,15 @@ def inspect(weight: Any, bias: Any, upper: float, *, fold: bool = True) -> Layer
     if not isinstance(fold, (bool, np.bool_)):
         raise TypeError(f"fold must be a bool, not {type(fold).__name__}")
     csr = canonical(weight)
-    bias = _bias(bias, csr.shape[0])
+    biases = _bias(bias, csr.shape[0])
     number = _real("upper", upper)
     if number.ndim != 0 or not 0 < float(number) < np.inf:
         raise ValueError(f"upper={upper!r}; it takes a finite number > 0")
     with np.errstate(over="ignore"):
         bound = float(np.float32(number))
     if bound <= 0 or not np.isfinite(bound):
-        raise ValueError(f"upper={upper!r} is no positive float32")
-    return build(csr, bias, None, csr.shape[0], bound, fold)
+        raise ValueError(f"upper={upper!r} is not a positive float32")
+    return build(csr, biases, None, csr.shape[0], bound, fold)
 
 
 def build(
@@ -91,7 +102,9 @@ def build(
 def canonical(weight: Any) -> Any:
     """`weight` as float64 CSR: sorted, duplicates summed, zeros (and what has no quarter in
     float32) dropped, values those of float32."""
-    if isinstance(weight, JAXSparse) or not hasattr(weight, "shape") or len(weight.shape) != 2:
+    import scipy.sparse as sp
+
+    if _is_jax_sparse(weight) or not hasattr(weight, "shape") or len(weight.shape) != 2:
         shape = getattr(weight, "shape", None)
         given = type(weight).__name__ + ("" if shape is None else f" of shape {shape}")
         raise TypeError(f"weight must be a matrix [n_out, n_in] (numpy or scipy), not {given}")
@@ -209,3 +222,10 @@ def pad_rows(csr: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     copies[np.repeat(lengths == 1, lengths)] = _QUAD
     weights = (csr.data / copies).astype(np.float32)
     return starts, np.repeat(csr.indices.astype(np.int32), copies), np.repeat(weights, copies)
+
+
+def _is_jax_sparse(value: object) -> bool:
+    """Whether it is one of `jax.experimental.sparse`'s, which is not imported for the question: it
+    brings scipy.
+    """
+    return type(value).__module__.startswith("jax.experimental.sparse")

@@ -1,14 +1,20 @@
 """`Layer`: what inspection leaves of a weight matrix. Distinct rows only, padded, with the proofs
 that hold for it."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import scipy.sparse as sp
+from jaxtyping import Array, Float32, Int32, Integer
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 _DATA = ("starts", "indices", "weights", "bias", "expand")
 _META = ("n_in", "n_out", "upper", "zero_stays", "saturates_from")
@@ -35,11 +41,11 @@ class Layer:
             inf when nothing is.
     """
 
-    starts: Any
-    indices: Any
-    weights: Any
-    bias: Any
-    expand: Any
+    starts: Int32[Array, "rows"] | NDArray[np.int32]
+    indices: Integer[Array, "entries"] | NDArray[np.uint16] | NDArray[np.int32]
+    weights: Float32[Array, "entries"] | NDArray[np.float32]
+    bias: Float32[Array, "distinct"] | NDArray[np.float32]
+    expand: Int32[Array, "n_out"] | NDArray[np.int32] | None
     n_in: int
     n_out: int
     upper: float
@@ -60,7 +66,11 @@ class Layer:
         """Whether a row that is all `bound` is proven to become all `upper`."""
         return bound >= self.saturates_from
 
-    def with_values(self, weights: Any, bias: Any = None) -> "Layer":
+    def with_values(
+        self,
+        weights: Float32[Array, "entries"] | NDArray[np.float32],
+        bias: Float32[Array, "distinct"] | NDArray[np.float32] | None = None,
+    ) -> Layer:
         """The same pattern with other weights (and biases), and nothing proven of it: what proofs
         say holds for the numbers that were inspected. For training under `jax.grad`.
 
@@ -73,15 +83,18 @@ class Layer:
         """
         bias = self.bias if bias is None else bias
         check_values_of(self, weights=weights, bias=bias)
-        facts = {"zero_stays": False, "saturates_from": float("inf")}
-        return dataclasses.replace(self, weights=weights, bias=bias, **facts)
+        return dataclasses.replace(
+            self, weights=weights, bias=bias, zero_stays=False, saturates_from=float("inf")
+        )
 
-    def expand_map(self) -> np.ndarray:
+    def expand_map(self) -> NDArray[np.int32]:
         """The distinct row of each output, int32[n_out]."""
         return np.asarray(self.expand) if self.folded else np.arange(self.n_out, dtype=np.int32)
 
-    def to_csr(self) -> Any:
+    def to_csr(self) -> csr_matrix:
         """The distinct rows as float64 CSR [distinct, n_in], duplicates summed."""
+        import scipy.sparse as sp
+
         csr = sp.csr_matrix(
             (
                 np.array(self.weights, np.float64),
@@ -93,11 +106,11 @@ class Layer:
         csr.sum_duplicates()
         return csr
 
-    def to_dense(self) -> np.ndarray:
+    def to_dense(self) -> NDArray[np.float64]:
         """The whole weight matrix, float64[n_out, n_in]."""
         return self.to_csr().toarray()[self.expand_map()]
 
-    def full_bias(self) -> np.ndarray:
+    def full_bias(self) -> NDArray[np.float32]:
         """The bias of each output, float32[n_out]."""
         return np.asarray(self.bias)[self.expand_map()]
 

@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from jaxsparse.bounded.bundles import bundle, bundled_ways, unit_rows
 from jaxsparse.bounded.inspect import build
 from jaxsparse.bounded.layer import Layer
+from jaxsparse.core.contract import BoundedNetworkRow as Row
+from jaxsparse.core.contract import RetireFlag
 
-RETIRE_ZERO, RETIRE_UPPER = 1, 2
-COLUMNS = 8
+RETIRE_ZERO, RETIRE_UPPER = RetireFlag.ZERO, RetireFlag.UPPER
 Shape = tuple[int, int, int, int]
 
 
@@ -99,6 +99,8 @@ def _carry(layer: Layer, before: Layer | None) -> Layer:
         indices = before.expand_map()[np.asarray(layer.indices)]
         kind = np.uint16 if before.distinct <= 1 << 16 else np.int32
         return dataclasses.replace(layer, indices=indices.astype(kind), n_in=before.distinct)
+    import scipy.sparse as sp
+
     csr = layer.to_csr()
     columns = before.expand_map()[csr.indices]
     csr: Any = sp.csr_matrix((csr.data, columns, csr.indptr), (csr.shape[0], before.distinct))
@@ -120,15 +122,15 @@ def pack(layers: list[Layer], retire: bool) -> Packed:
     for i, layer in enumerate(layers):
         n_in = layers[0].n_in if i == 0 else layers[i - 1].distinct
         shapes.append((n_in, layer.distinct, layer.indices.shape[0], unit_rows(layer)))
-    table = np.zeros((len(layers), COLUMNS), np.uint32)
-    table[1:, 0] = np.cumsum([d // r + 1 for _, d, _, r in shapes])[:-1]
-    table[1:, 1] = np.cumsum([e // 4 for _, _, e, _ in shapes])[:-1]
-    table[1:, 2] = np.cumsum([d for _, d, _, _ in shapes])[:-1]
-    table[:, 3] = [n for n, _, _, _ in shapes]
-    table[:, 4] = [d for _, d, _, _ in shapes]
-    table[:, 5] = flags
-    table[1:, 6] = np.cumsum([e * r // 4 for _, _, e, r in shapes])[:-1]
-    table[:, 7] = [r for _, _, _, r in shapes]
+    table = np.zeros((len(layers), len(Row)), np.uint32)
+    table[1:, Row.STARTS] = np.cumsum([d // r + 1 for _, d, _, r in shapes])[:-1]
+    table[1:, Row.INDEX_QUADS] = np.cumsum([e // 4 for _, _, e, _ in shapes])[:-1]
+    table[1:, Row.BIASES] = np.cumsum([d for _, d, _, _ in shapes])[:-1]
+    table[:, Row.INPUTS] = [n for n, _, _, _ in shapes]
+    table[:, Row.DISTINCT] = [d for _, d, _, _ in shapes]
+    table[:, Row.RETIRES] = flags
+    table[1:, Row.WEIGHT_QUADS] = np.cumsum([e * r // 4 for _, _, e, r in shapes])[:-1]
+    table[:, Row.UNIT_ROWS] = [r for _, _, _, r in shapes]
     bundles = bundled_ways(layers)
     index = np.int32 if any(n > 1 << 16 for n, _, _, _ in shapes) else np.uint16
     last = layers[-1]

@@ -1,23 +1,27 @@
 """The sparse DNN challenge's synthetic networks, from their recipe: nothing is read from disk."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import scipy.sparse as sp
 
 from jaxsparse.bounded.inspect import build, inspect
 from jaxsparse.bounded.layer import Layer
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
 #: The challenge's bias by width, and its bound.
-BIASES = {1024: -0.3, 4096: -0.35, 16384: -0.4, 65536: -0.45}
+BIASES: dict[int, float] = {1024: -0.3, 4096: -0.35, 16384: -0.4, 65536: -0.45}
 UPPER = 32.0
 SEED = 5489
 _WEIGHT = 1 / 16
 
 
-def patterns(neurons: int, layers: int, seed: int = SEED) -> Iterator[Any]:
+def patterns(neurons: int, layers: int, seed: int = SEED) -> Iterator[csr_matrix]:
     """The weight of each layer in turn, float32 CSR [out, in]: 32 entries a neuron, all 1/16.
 
     Butterfly layers k = 0, 1, ... connect r to c = r and r - 2^k modulo a sixteenth of the width;
@@ -31,6 +35,8 @@ def patterns(neurons: int, layers: int, seed: int = SEED) -> Iterator[Any]:
     Raises:
         ValueError: for another width or a negative number of layers.
     """
+    import scipy.sparse as sp
+
     out = np.arange(neurons) % max(neurons // 16, 1)
     for columns in distinct_columns(neurons, layers, seed):
         indices = columns[out].ravel()
@@ -60,7 +66,7 @@ def distinct_columns(neurons: int, layers: int, seed: int = SEED) -> Iterator[np
         yield np.sort(order[rows] if permuted else rows, axis=1).astype(np.int32)
 
 
-def radixnet_layer(weight: Any, *, fold: bool = True) -> Layer:
+def radixnet_layer(weight: csr_matrix, *, fold: bool = True) -> Layer:
     """One of `patterns`' weights [neurons, neurons] with the challenge's bias and bound, inspected.
 
     Args:
@@ -70,7 +76,8 @@ def radixnet_layer(weight: Any, *, fold: bool = True) -> Layer:
     Returns:
         A Layer; the bias of a width that the challenge does not have is -0.3.
     """
-    return inspect(weight, BIASES.get(weight.shape[0], -0.3), UPPER, fold=fold)
+    neurons, _ = cast(tuple[int, int], weight.shape)
+    return inspect(weight, BIASES.get(neurons, -0.3), UPPER, fold=fold)
 
 
 def radixnet(neurons: int, layers: int, seed: int = SEED, *, fold: bool = True) -> Iterator[Layer]:
@@ -95,6 +102,8 @@ def radixnet(neurons: int, layers: int, seed: int = SEED, *, fold: bool = True) 
 def _layer(columns: np.ndarray, neurons: int, fold: bool) -> Layer:
     """What `radixnet_layer` makes of the whole weight, from its distinct rows: proofs hold for all
     when they hold for these."""
+    import scipy.sparse as sp
+
     stride = len(columns)
     pointers = np.arange(0, columns.size + 1, 32)
     weight = sp.csr_matrix(

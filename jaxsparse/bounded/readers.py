@@ -1,13 +1,18 @@
 """Readers of the challenge's TSV files. A broken line is refused by its number."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 
-def read_layer(path: str | Path, neurons: int) -> Any:
+def read_layer(path: str | Path, neurons: int) -> csr_matrix:
     """A layer's TSV file (input, output, weight a line; counted from 1) as float32 CSR [out, in].
 
     Args:
@@ -17,12 +22,14 @@ def read_layer(path: str | Path, neurons: int) -> Any:
     Raises:
         ValueError: naming the file, the line's number and what is wrong with it.
     """
+    import scipy.sparse as sp
+
     table = _read(path, 3, (neurons, neurons, None), 2)
     rows, columns = table[:, 1].astype(np.int64) - 1, table[:, 0].astype(np.int64) - 1
     return sp.csr_matrix((table[:, 2].astype(np.float32), (rows, columns)), (neurons, neurons))
 
 
-def read_images(path: str | Path, neurons: int, count: int = 60000) -> np.ndarray:
+def read_images(path: str | Path, neurons: int, count: int = 60000) -> NDArray[np.float32]:
     """An input TSV file (image, neuron, value a line; counted from 1) as float32[count, neurons].
 
     Args:
@@ -39,7 +46,7 @@ def read_images(path: str | Path, neurons: int, count: int = 60000) -> np.ndarra
     return values
 
 
-def read_categories(path: str | Path, count: int = 60000) -> np.ndarray:
+def read_categories(path: str | Path, count: int = 60000) -> NDArray[np.int32]:
     """A TSV file of true categories (an image's number a line, from 1) as int32[alive], from 0.
 
     Args:

@@ -8,3 +8,12 @@ from jaxsparse.ffi.call import lift as lift
 from jaxsparse.ffi.platform import Implementation as Implementation
 from jaxsparse.ffi.platform import dispatch as dispatch
 from jaxsparse.ffi.register import DISABLE_JAX_EXPORT_CHECKS as DISABLE_JAX_EXPORT_CHECKS
+
+__all__ = [
+    "DISABLE_JAX_EXPORT_CHECKS",
+    "Implementation",
+    "check_sharding",
+    "dispatch",
+    "ffi_call",
+    "lift",
+]

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import PartitionSpec
+from jax.typing import ArrayLike
 
 ResultType = tuple[tuple[int, ...], Any]
 
@@ -75,14 +76,14 @@ def _result(like: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
 def ffi_call(
     target: str,
     results: Sequence[ResultType],
-    *operands: jax.Array,
+    *operands: ArrayLike,
     input_output_aliases: Mapping[int, int] | None = None,
     **attributes: bool | int | float,
 ) -> list[jax.Array]:
     """Call the handler `target`.
 
     Args:
-        target: a registered name (docs/kernels/contract.md).
+        target: a registered name (docs/contract.md).
         results: (shape, dtype) of each result.
         *operands: arrays; an absent one has size 0.
         input_output_aliases: operand -> result that shares its buffer.
@@ -91,8 +92,8 @@ def ffi_call(
     Returns:
         The results, varying over the same mesh axes as the operands.
     """
-    operands = lift(*operands)
-    like = jax.typeof(operands[0])
+    arrays = lift(*operands)
+    like = jax.typeof(arrays[0])
     types = [_result(like, shape, np.dtype(dtype)) for shape, dtype in results]
     call = jax.ffi.ffi_call(target, types, input_output_aliases=dict(input_output_aliases or {}))
-    return list(call(*operands, **{k: encode(v) for k, v in attributes.items()}))
+    return list(call(*arrays, **{k: encode(v) for k, v in attributes.items()}))

@@ -9,15 +9,35 @@ this machine's.
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 
-from jaxsparse.ffi import register
+from jaxsparse.ffi import architectures, register
 
-Implementation = str | Sequence[str] | None
-NAMES = ("cuda", "cpu", "reference")
+Name = Literal["cuda", "cpu", "reference"]
+Implementation = Name | Sequence[Name] | None
+NAMES: tuple[Name, ...] = ("cuda", "cpu", "reference")
 _RUNS_ON = {"cuda": ("cuda", "reference"), "cpu": ("cpu", "reference")}
+#: op -> the implementations that it offers, where they are not all of NAMES.
+_OFFERED: dict[str, tuple[str, ...]] = {}
+
+
+def offers(op: str, *names: str) -> tuple[str, ...]:
+    """Say that `op` offers only these implementations; returns them. `dispatch` holds it to that.
+
+    Raises:
+        ValueError: for a name that is none of NAMES.
+    """
+    if not names or not set(names) <= set(NAMES):
+        raise ValueError(f"{op} offers {names}: it takes some of {', '.join(NAMES)}")
+    _OFFERED[op] = names
+    return names
+
+
+def offered_by(op: str) -> tuple[str, ...]:
+    """The implementations that `op` offers: all, where it does not say."""
+    return _OFFERED.get(op, NAMES)
 
 
 def reason_against(name: str, offered: Sequence[str], *, device: bool) -> str | None:
@@ -29,19 +49,29 @@ def reason_against(name: str, offered: Sequence[str], *, device: bool) -> str | 
     built, why = register.module(name)
     if built is None:
         return why
-    if device and name == "cuda" and not _has_cuda_device():
+    if name != "cuda":
+        return None
+    capabilities = _cuda_capabilities()
+    if device and not capabilities:
         return "JAX sees no CUDA device"
-    return None
+    against = (architectures.reason_against(built.architectures, c) for c in capabilities)
+    return next((why for why in against if why), None)
 
 
 def _has_cuda_device() -> bool:
+    return bool(_cuda_capabilities())
+
+
+@functools.cache
+def _cuda_capabilities() -> list[str]:
+    """The compute capability of each CUDA device that JAX sees."""
     try:
-        return bool(jax.devices("cuda"))
+        return [device.compute_capability for device in jax.devices("cuda")]
     except RuntimeError:
-        return False
+        return []
 
 
-def wishes(implementation: Implementation) -> tuple[str, ...]:
+def wishes(implementation: Implementation) -> tuple[Name, ...]:
     """`implementation` as a tuple of names.
 
     Raises:
@@ -67,6 +97,16 @@ def wishes(implementation: Implementation) -> tuple[str, ...]:
     return names
 
 
+def implementation_key(implementation: Implementation) -> Any:
+    """`implementation` as a static argument.
+
+    Raises:
+        TypeError, ValueError: as `wishes`.
+    """
+    names = wishes(implementation)
+    return implementation if implementation is None or isinstance(implementation, str) else names
+
+
 def plan(op: str, implementation: Implementation, offered: Sequence[str]) -> dict[str, str]:
     """Platform -> implementation that runs there ("other" stands for every other platform).
 
@@ -86,25 +126,19 @@ def plan(op: str, implementation: Implementation, offered: Sequence[str]) -> dic
         platform: next((n for n in usable if n in runs), "") for platform, runs in _RUNS_ON.items()
     }
     chosen["other"] = "reference" if "reference" in usable else ""
-    slower = chosen["cuda"] == "reference" and len(offered) > 1
-    if slower and not names and _has_cuda_device():
-        _warn_of_reference(op, reason_against("cuda", offered, device=True) or "")
+    if not names and len(offered) > 1:
+        here = "cuda" if _has_cuda_device() else "cpu"
+        if chosen[here] == "reference" and (here == "cuda" or "cpu" in offered):
+            _warn_of_reference(op, here, reason_against(here, offered, device=True) or "")
     return {platform: name for platform, name in chosen.items() if name}
 
 
-def is_hopper() -> bool:
-    """Whether JAX's CUDA device is a Hopper; where there is none, the lowering is for one."""
-    try:
-        return jax.devices("cuda")[0].compute_capability == "9.0"
-    except RuntimeError:
-        return True
-
-
 @functools.cache
-def _warn_of_reference(op: str, why: str) -> None:
-    """Once per op: a GPU is here and its kernels are not."""
+def _warn_of_reference(op: str, platform: str, why: str) -> None:
+    """Once per op: the kernels for this platform are not here."""
+    place = {"cuda": "GPU", "cpu": "CPU"}[platform]
     warnings.warn(
-        f"{op} runs its reference on this GPU, without jaxsparse's kernels: {why}. "
+        f"{op} runs its reference on this {place}, without jaxsparse's kernels: {why}. "
         "`python -m jaxsparse.info` says more; implementation='reference' says it is meant.",
         RuntimeWarning,
         stacklevel=3,
@@ -124,8 +158,11 @@ def dispatch(
         **offered: cuda=, cpu=, reference=: functions of the same arrays with equal result types.
 
     Raises:
-        ValueError: when a named implementation cannot run, listing every reason.
+        ValueError: when a named implementation cannot run, listing every reason; when `offered` is
+            not what the op `offers`.
     """
+    if op in _OFFERED and set(_OFFERED[op]) != set(offered):
+        raise ValueError(f"{op} offers {_OFFERED[op]}, and dispatch was given {tuple(offered)}")
     chosen = plan(op, implementation, tuple(offered))
     if len(set(chosen.values())) == 1 and "other" in chosen:
         return offered[chosen["other"]]

@@ -29,8 +29,12 @@ def runtime_ffi_version() -> tuple[int, int]:
 
 def build_info() -> dict[str, str]:
     """What the build decided about CUDA, and why."""
-    file = resources.files("jaxsparse") / "build_info.json"
-    return json.loads(file.read_text()) if file.is_file() else {"cuda": "OFF", "why": "not built"}
+    folder = resources.files("jaxsparse")
+    file = folder / "build_info.json"
+    if file.is_file():
+        return json.loads(file.read_text())
+    why = f"{folder} holds sources, not a build: start Python in another folder, or install it"
+    return {"cuda": "OFF", "why": why}
 
 
 @functools.cache

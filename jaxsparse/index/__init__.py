@@ -5,3 +5,5 @@ from jaxsparse.index.portfolio import Portfolio as Portfolio
 from jaxsparse.index.portfolio import portfolio_index as portfolio_index
 from jaxsparse.index.tile_index import tile_index as tile_index
 from jaxsparse.index.types import TileIndex as TileIndex
+
+__all__ = ["Portfolio", "TileIndex", "affected_index", "portfolio_index", "tile_index"]

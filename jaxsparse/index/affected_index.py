@@ -2,6 +2,8 @@
 the edit goes through, in one custom call.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -9,11 +11,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jax.typing import ArrayLike
+from jaxtyping import Bool
 
-from jaxsparse.bits.pack import implementation_key, word_count
+from jaxsparse.bits.pack import word_count
 from jaxsparse.ffi import Implementation, check_sharding, dispatch, ffi_call
-from jaxsparse.ffi.platform import NAMES, plan
+from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index.checks import check_size, check_spatial_mask, check_tile
 from jaxsparse.index.compact import ListSpec
 from jaxsparse.index.fold import fold_lists
@@ -65,7 +68,7 @@ class _Spec(NamedTuple):
 
 
 def affected_index(
-    edited: Bool[Array, "B H W"],
+    edited: Bool[ArrayLike, "B H W"],
     stages: Sequence[Sequence[tuple[int | Pair, int | Pair]]],
     tile: Pair | None = None,
     *,
@@ -221,8 +224,9 @@ def _affected_by(mask: jax.Array, layers: Layers) -> jax.Array:
     pads = [(a.pad, s - n) for a, s, n in zip(axes, spans, mask.shape[1:], strict=True)]
     if 0 in mask.shape:
         return jnp.zeros((mask.shape[0], axes[0].size, axes[1].size), bool)
-    taps, strides = [axis.taps for axis in axes], [axis.stride for axis in axes]
-    return affected(mask, taps, strides, pads, 1)
+    rows, columns = axes
+    taps, strides = (rows.taps, columns.taps), (rows.stride, columns.stride)
+    return affected(mask, taps, strides, (pads[0], pads[1]), 1)
 
 
 def _cuda(spec: _Spec, mask: jax.Array) -> tuple[jax.Array, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxsparse.bits.integers import static_int
+from jaxsparse.core.integers import static_int
 
 ALIGNMENTS = ("grid", "component")
 

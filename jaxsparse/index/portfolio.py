@@ -2,6 +2,8 @@
 each byte of the mask read once.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -9,10 +11,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int32
 
-from jaxsparse.bits.pack import implementation_key, word_count
+from jaxsparse.bits.pack import word_count
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.checks import check_size, check_spatial_mask, check_tile
 from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.mask_list import PORTFOLIO_SCRATCH
@@ -50,9 +54,9 @@ class PortfolioSpec(NamedTuple):
 
 
 def portfolio_index(
-    spatial_mask: Bool[Array, "B H W"],
+    spatial_mask: Bool[ArrayLike, "B H W"],
     tiles: Sequence[tuple[int, int]],
-    costs: Float[Array, "v 3"] | Float[Array, "v 5"],
+    costs: Float[ArrayLike, "v 3"] | Float[ArrayLike, "v 5"],
     *,
     capacities: Sequence[int | None] | None = None,
     implementation: Implementation = None,
@@ -82,13 +86,7 @@ def portfolio_index(
     for tile in tiles:
         check_size(shape, tile, "grid")
     room = _check_capacities(capacities, shape, tiles)
-    if (
-        getattr(costs, "dtype", None) != np.float32
-        or costs.ndim != 2
-        or costs.shape[1] not in (3, len(COLUMNS))
-    ):
-        raise ValueError(f"costs must be float32[v, 5], rows of {', '.join(COLUMNS)}, or [v, 3]")
-    costs = jnp.pad(jnp.asarray(costs), ((0, 0), (0, len(COLUMNS) - costs.shape[1])))
+    costs = _check_costs(costs)
     spec = PortfolioSpec(tiles, room, implementation_key(implementation))
     words, choice, *lists = _list(jnp.asarray(spatial_mask), costs, spec)
     each = zip(lists[0::3], lists[1::3], lists[2::3], tiles, room, strict=True)
@@ -97,6 +95,17 @@ def portfolio_index(
         for ids, count, overflow, tile, capacity in each
     )
     return Portfolio(indices, choice)
+
+
+def _check_costs(costs: Any) -> jax.Array:
+    """`costs` with all columns."""
+    if (
+        getattr(costs, "dtype", None) != np.float32
+        or costs.ndim != 2
+        or costs.shape[1] not in (3, len(COLUMNS))
+    ):
+        raise ValueError(f"costs must be float32[v, 5], rows of {', '.join(COLUMNS)}, or [v, 3]")
+    return jnp.pad(jnp.asarray(costs), ((0, 0), (0, len(COLUMNS) - costs.shape[1])))
 
 
 def _check_tiles(tiles: Any) -> tuple[tuple[int, int], ...]:

@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, UInt32
 
-from jaxsparse.bits.pack import implementation_key, word_count
+from jaxsparse.bits.pack import word_count
+from jaxsparse.core.geometry import Window
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.checks import check_size
 from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.mask_list import PORTFOLIO_SCRATCH, WordsAndLists
@@ -21,18 +23,6 @@ from jaxsparse.reference.reach_index import reach_index as reference_reach
 
 Pair = tuple[int, int]
 TILE = (1, 1)
-
-
-class Window(NamedTuple):
-    """What a convolution reads: input pixel n of an axis, by output pixel o through tap k, where
-    n * lhs_dilation + pad = o * stride + k * dilation. `pads` are (top, left), and may be negative.
-    """
-
-    taps: Pair
-    strides: Pair
-    pads: Pair
-    dilation: Pair
-    lhs_dilation: Pair
 
 
 class _Spec(NamedTuple):

@@ -1,13 +1,16 @@
 """`tile_index`: from a mask to the list of its active tiles."""
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jax.typing import ArrayLike
+from jaxtyping import Bool
 
 from jaxsparse.bits import pack_mask
-from jaxsparse.bits.pack import implementation_key
+from jaxsparse.core.types import Align
 from jaxsparse.ffi import Implementation, check_sharding
-from jaxsparse.ffi.platform import NAMES, plan
+from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index.checks import (
     check_align,
     check_size,
@@ -22,12 +25,12 @@ from jaxsparse.select.explain import record
 
 
 def tile_index(
-    spatial_mask: Bool[Array, "B H W"],
+    spatial_mask: Bool[ArrayLike, "B H W"],
     tile: tuple[int, int] | None = None,
     *,
     capacity: int | None = None,
     ordered: bool = False,
-    align: str = "grid",
+    align: Align = "grid",
     implementation: Implementation = None,
 ) -> TileIndex:
     """List the tiles of a mask that hold an active pixel.
@@ -63,11 +66,11 @@ def tile_index(
 
 
 def build_index(
-    spatial_mask: Bool[Array, "B H W"],
+    spatial_mask: Bool[ArrayLike, "B H W"],
     tile: tuple[int, int] | None = None,
     capacity: int | None = None,
     ordered: bool = False,
-    align: str = "grid",
+    align: Align = "grid",
     implementation: Implementation = None,
 ) -> TileIndex:
     """As `tile_index`, for an op that lists a mask itself: no call of its own for `js.explain`."""

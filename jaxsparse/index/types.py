@@ -1,5 +1,7 @@
 """`TileIndex`: the active tiles of a mask, a value to build once and pass to many ops."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import math
@@ -9,12 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int32, UInt32
 
 from jaxsparse.bits import pack_mask, unpack_mask
-from jaxsparse.bits.integers import static_int
-from jaxsparse.bits.pack import implementation_key, word_count
+from jaxsparse.bits.pack import word_count
+from jaxsparse.core.integers import static_int
+from jaxsparse.core.types import Align
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.checks import (
     check_align,
     check_capacity,
@@ -58,28 +63,27 @@ class TileIndex:
     tile: tuple[int, int]
     shape: tuple[int, int, int]
     capacity: int
-    align: str = "grid"
+    align: Align = "grid"
 
     @classmethod
     def from_words(
         cls,
-        words: UInt32[Array, "B H words"],
+        words: UInt32[ArrayLike, "B H words"],
         width: int,
         tile: tuple[int, int],
         *,
         capacity: int | None = None,
         ordered: bool = False,
-        align: str = "grid",
+        align: Align = "grid",
         implementation: Implementation = None,
-    ) -> "TileIndex":
+    ) -> TileIndex:
         """The index of a packed mask uint32[B, H, ceil(width/32)], whose bits past the width are
         ignored; the rest as in `tile_index`.
 
         Raises:
             TypeError, ValueError: for a wrong rank, dtype or option, naming it.
         """
-        if getattr(words, "dtype", None) != np.uint32 or len(words.shape) != 3:
-            raise TypeError(f"words must be uint32[B, H, ceil(width/32)], not {_describe(words)}")
+        words = _check_words(words)
         try:
             width = static_int(width)
         except TypeError:
@@ -115,47 +119,28 @@ class TileIndex:
         """The mask that was indexed, bool[B, H, W]."""
         return unpack_mask(self.words, self.shape[2])
 
-    @jax.jit
     def tile_mask(self) -> Bool[Array, "B rows cols"]:
         """Which tiles are listed, bool[B, rows, cols].
 
         Raises:
             ValueError: with align="component", whose tiles are on no common grid: see `cover`.
         """
-        check_single("the index", self)
-        if self.align != "grid":
-            raise ValueError("tile_mask() needs align='grid'; with 'component' see cover()")
-        slots = jnp.where(self.ids < 0, self.n_tiles, self.ids)
-        listed = jnp.zeros(self.n_tiles, bool).at[slots].set(True, mode="drop")
-        return listed.reshape(self.shape[0], *self.grid)
+        return _tile_mask(self)
 
-    @jax.jit
     def cover(self) -> Bool[Array, "B H W"]:
         """The active pixels that some listed tile holds, bool[B, H, W]: what an op computes.
 
         Without overflow that is the mask itself.
         """
-        check_single("the index", self)
-        mask = self.to_mask()
-        if not self.may_overflow or mask.size == 0:
-            return mask
-        (th, tw), (_, height, width) = self.tile, self.shape
-        if self.align == "grid":
-            tiles = jnp.repeat(self.tile_mask(), min(th, height), axis=1)[:, :height]
-            return mask & jnp.repeat(tiles, min(tw, width), axis=2)[:, :, :width]
-        return mask & _rectangles(self.ids, self.shape, self.tile)
+        return _cover(self)
 
-    @jax.jit
     def density(self) -> Float[Array, ""]:
         """The share of active pixels, float32[]; 0 for a mask without pixels."""
-        check_single("the index", self)
-        active = jax.lax.population_count(self.words).sum(dtype=jnp.float32)
-        return active / max(math.prod(self.shape), 1)
+        return _density(self)
 
-    @jax.jit
     def tile_density(self) -> Float[Array, ""]:
         """Active tiles over those of a full mask, float32[]; tiles of components may pass 1."""
-        return self.count.astype(jnp.float32) / max(self.n_tiles, 1)
+        return _tile_density(self)
 
     def __repr__(self) -> str:
         head = (
@@ -174,6 +159,41 @@ class TileIndex:
         return f"{head}, count={int(self.count)}{more})\n{draw_index(self)}"
 
 
+@jax.jit
+def _tile_mask(index: TileIndex) -> jax.Array:
+    check_single("the index", index)
+    if index.align != "grid":
+        raise ValueError("tile_mask() needs align='grid'; with 'component' see cover()")
+    slots = jnp.where(index.ids < 0, index.n_tiles, index.ids)
+    listed = jnp.zeros(index.n_tiles, bool).at[slots].set(True, mode="drop")
+    return listed.reshape(index.shape[0], *index.grid)
+
+
+@jax.jit
+def _cover(index: TileIndex) -> jax.Array:
+    check_single("the index", index)
+    mask = index.to_mask()
+    if not index.may_overflow or mask.size == 0:
+        return mask
+    (th, tw), (_, height, width) = index.tile, index.shape
+    if index.align == "grid":
+        tiles = jnp.repeat(index.tile_mask(), min(th, height), axis=1)[:, :height]
+        return mask & jnp.repeat(tiles, min(tw, width), axis=2)[:, :, :width]
+    return mask & _rectangles(index.ids, index.shape, index.tile)
+
+
+@jax.jit
+def _density(index: TileIndex) -> jax.Array:
+    check_single("the index", index)
+    active = jax.lax.population_count(index.words).sum(dtype=jnp.float32)
+    return active / max(math.prod(index.shape), 1)
+
+
+@jax.jit
+def _tile_density(index: TileIndex) -> jax.Array:
+    return index.count.astype(jnp.float32) / max(index.n_tiles, 1)
+
+
 def index_of_words(
     words: jax.Array,
     width: int,
@@ -181,7 +201,7 @@ def index_of_words(
     *,
     capacity: int | None = None,
     ordered: bool = False,
-    align: str = "grid",
+    align: Align = "grid",
     implementation: Implementation = None,
 ) -> TileIndex:
     """`TileIndex.from_words` of words that `pack_mask` wrote: their bits past the width are zero.
@@ -250,6 +270,12 @@ def _rectangles(ids: jax.Array, shape: tuple[int, int, int], tile: tuple[int, in
     for y, x, sign in ((y0, x0, 1), (y1, x0, -1), (y0, x1, -1), (y1, x1, 1)):
         edges = edges.at[b, y, x].add(sign, mode="drop")
     return (edges.cumsum(1).cumsum(2) > 0)[:, :height, :width]
+
+
+def _check_words(words: Any) -> jax.Array:
+    if getattr(words, "dtype", None) != np.uint32 or len(words.shape) != 3:
+        raise TypeError(f"words must be uint32[B, H, ceil(width/32)], not {_describe(words)}")
+    return jnp.asarray(words)
 
 
 def _describe(value: Any) -> str:

@@ -9,3 +9,15 @@ from jaxsparse.mask.lengths import lengths_mask as lengths_mask
 from jaxsparse.mask.plot import plot as plot
 from jaxsparse.mask.reach import affected as affected
 from jaxsparse.mask.reach import reach as reach
+
+__all__ = [
+    "affected",
+    "blobs",
+    "edges",
+    "lengths_mask",
+    "plot",
+    "random_pixels",
+    "reach",
+    "rectangles",
+    "show",
+]

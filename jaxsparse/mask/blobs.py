@@ -1,15 +1,18 @@
 """Deterministic masks of a given pixel density, for tests, benchmarks and examples: numpy."""
 
+from __future__ import annotations
+
 import itertools
 import math
 
 import numpy as np
-from scipy import ndimage
+import numpy.typing as npt
+from numpy.typing import NDArray
 
 
 def blobs(
     shape: tuple[int, int, int], density: float, *, seed: int = 0, scale: float | None = None
-) -> np.ndarray:
+) -> NDArray[np.bool_]:
     """Smoothed noise above its quantile: regions with soft, curved borders.
 
     Args:
@@ -21,6 +24,8 @@ def blobs(
     Returns:
         bool[B, H, W].
     """
+    from scipy import ndimage
+
     rng = np.random.default_rng(seed)
     scale = max(shape[1:], default=0) / 16 if scale is None else scale
     noise = rng.standard_normal(shape)
@@ -30,7 +35,7 @@ def blobs(
 
 def rectangles(
     shape: tuple[int, int, int], density: float, *, seed: int = 0, count: int = 1
-) -> np.ndarray:
+) -> NDArray[np.bool_]:
     """`count` rectangles per image that overlap nowhere, of equal area, side by side in strips.
 
     Args:
@@ -57,7 +62,7 @@ def rectangles(
     return mask
 
 
-def edges(image: np.ndarray, density: float) -> np.ndarray:
+def edges(image: npt.ArrayLike, density: float) -> NDArray[np.bool_]:
     """The steepest pixels of a photograph: gradient magnitude above its quantile.
 
     Args:
@@ -67,6 +72,8 @@ def edges(image: np.ndarray, density: float) -> np.ndarray:
     Returns:
         bool[1, H, W].
     """
+    from scipy import ndimage
+
     grey = np.asarray(image, np.float64)
     grey = grey.mean(-1) if grey.ndim == 3 else grey
     if grey.ndim != 2:
@@ -74,12 +81,14 @@ def edges(image: np.ndarray, density: float) -> np.ndarray:
     return _densest(ndimage.gaussian_gradient_magnitude(grey, 1.0)[None], density)
 
 
-def random_pixels(shape: tuple[int, int, int], density: float, *, seed: int = 0) -> np.ndarray:
+def random_pixels(
+    shape: tuple[int, int, int], density: float, *, seed: int = 0
+) -> NDArray[np.bool_]:
     """Pixels chosen independently: the worst case for tiles. bool[B, H, W] of shape (B, H, W)."""
     return _densest(np.random.default_rng(seed).random(shape), density)
 
 
-def _densest(field: np.ndarray, density: float) -> np.ndarray:
+def _densest(field: NDArray[np.float64], density: float) -> NDArray[np.bool_]:
     """Each image's pixels of the greatest values; ties go to the first pixel."""
     _check(density)
     pixels = field[0].size if len(field) else 0

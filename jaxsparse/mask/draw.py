@@ -1,9 +1,13 @@
 """Masks drawn in the terminal: two pixels to a character, scaled down to its width."""
 
+from __future__ import annotations
+
 import shutil
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool
 
 MAX_ROWS = 40
 MAX_IMAGES = 2
@@ -11,13 +15,22 @@ _PIXELS = np.array([[" ", "▄"], ["▀", "█"]])  # by upper, lower
 _TILE = "░"
 
 
-def show(mask_or_index: Any) -> None:
+@runtime_checkable
+class Indexed(Protocol):
+    """A `js.TileIndex`: what holds a mask."""
+
+    def to_mask(self) -> Bool[Array, "B H W"]:
+        """The mask that was indexed."""
+        ...
+
+
+def show(mask_or_index: Bool[ArrayLike, "... H W"] | Indexed) -> None:
     """Print the drawing of a bool[H, W] or bool[B, H, W] mask or of a `TileIndex`.
 
     Raises:
         TypeError: for anything else, and under a jax transformation.
     """
-    if hasattr(mask_or_index, "to_mask"):
+    if isinstance(mask_or_index, Indexed):
         print(mask_or_index)
     else:
         print(draw_mask(as_images(mask_or_index)))
@@ -27,7 +40,7 @@ def as_images(mask: Any) -> np.ndarray:
     """A mask as bool[B, H, W] in host memory.
 
     Raises:
-        TypeError: when it is no bool array of 2 or 3 axes.
+        TypeError: when it is not a bool array of 2 or 3 axes.
     """
     mask = np.asarray(mask)
     if mask.dtype != np.bool_ or mask.ndim not in (2, 3):

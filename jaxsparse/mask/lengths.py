@@ -1,13 +1,16 @@
 """`lengths_mask`: ragged batches as masks."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Int
 
-from jaxsparse.bits.integers import as_int32, check_count
+from jaxsparse.core.integers import as_int32, check_count
 
 
-def lengths_mask(lengths: Int[Array, "*batch"], n: int) -> Bool[Array, "*batch n"]:
+def lengths_mask(lengths: Int[ArrayLike, "*batch"], n: int) -> Bool[Array, "*batch n"]:
     """Which of `n` places each sequence fills: `arange(n) < lengths[..., None]`.
 
     Args:

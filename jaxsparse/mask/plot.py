@@ -1,10 +1,14 @@
 """Masks and indices drawn with matplotlib, over the image that they belong to."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Bool
 
-from jaxsparse.mask.draw import as_images, tile_origins
+from jaxsparse.mask.draw import Indexed, as_images, tile_origins
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -12,7 +16,9 @@ if TYPE_CHECKING:
 MAX_IMAGES = 4
 
 
-def plot(mask_or_index: Any, image: Any = None) -> "Figure":
+def plot(
+    mask_or_index: Bool[ArrayLike, "... H W"] | Indexed, image: ArrayLike | None = None
+) -> Figure:
     """Draw a mask, or a `TileIndex` with its tiles outlined, over an image.
 
     Args:
@@ -25,11 +31,15 @@ def plot(mask_or_index: Any, image: Any = None) -> "Figure":
 
     Raises:
         ImportError: without matplotlib.
-        TypeError, ValueError: for anything that is no mask or image.
+        TypeError, ValueError: for anything that is not a mask or image.
     """
-    from matplotlib.figure import Figure
-
-    index = mask_or_index if hasattr(mask_or_index, "to_mask") else None
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "js.plot needs matplotlib: pip install 'jaxsparse[plot]'", name=error.name
+        ) from error
+    index = mask_or_index if isinstance(mask_or_index, Indexed) else None
     mask = as_images(mask_or_index if index is None else index.to_mask())
     images = _images(image, len(mask))
     shown = min(len(mask), MAX_IMAGES)

@@ -1,5 +1,7 @@
 """How a mask spreads through a convolution: back to what it reads, on to what it changes."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,23 +9,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool
+
+from jaxsparse.core.types import Padding, Pair
 
 
 def reach(
-    mask: Bool[Array, "B Ho Wo"],
-    kernel_size: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
+    mask: Bool[ArrayLike, "B Ho Wo"],
+    kernel_size: Pair,
+    strides: Pair,
+    padding: Padding,
+    dilation: Pair,
     in_shape: Sequence[int],
 ) -> Bool[Array, "B H W"]:
     """The input pixels that some active output pixel reads.
 
     Args:
         mask: bool[B, Ho, Wo], of the output.
-        kernel_size, strides, dilation: an int or a pair.
+        kernel_size: an int or a pair.
+        strides: an int or a pair.
         padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)).
+        dilation: an int or a pair.
         in_shape: (H, W) of the input.
 
     Returns:
@@ -33,7 +40,7 @@ def reach(
         TypeError, ValueError: for a mask that is not bool[B, Ho, Wo], and for padding that does not
             exist.
     """
-    _check_mask(mask)
+    mask = _checked(mask)
     kernel, stride, dilate = _pair(kernel_size), _pair(strides), _pair(dilation)
     pads = _pads(padding, in_shape, kernel, stride, dilate)
     if 0 in mask.shape or 0 in tuple(in_shape) or 0 in kernel:
@@ -48,13 +55,20 @@ def reach(
 
 
 def affected(
-    mask: Bool[Array, "B H W"], kernel_size: Any, strides: Any, padding: Any, dilation: Any
+    mask: Bool[ArrayLike, "B H W"],
+    kernel_size: Pair,
+    strides: Pair,
+    padding: Padding,
+    dilation: Pair,
 ) -> Bool[Array, "B Ho Wo"]:
     """The output pixels that read some active input pixel: what an edit of the input changes.
 
     Args:
         mask: bool[B, H, W], of the input.
-        kernel_size, strides, padding, dilation: as in `reach`.
+        kernel_size: as in `reach`.
+        strides: as in `reach`.
+        padding: as in `reach`.
+        dilation: as in `reach`.
 
     Returns:
         bool[B, Ho, Wo].
@@ -63,7 +77,7 @@ def affected(
         TypeError, ValueError: for a mask that is not bool[B, H, W], and for padding that does not
             exist.
     """
-    _check_mask(mask)
+    mask = _checked(mask)
     kernel, stride, dilate = _pair(kernel_size), _pair(strides), _pair(dilation)
     pads = _pads(padding, mask.shape[1:], kernel, stride, dilate)
     padded = [max(n + low + high, 0) for n, (low, high) in zip(mask.shape[1:], pads, strict=True)]
@@ -92,9 +106,10 @@ def _any_in_window(
     return mask
 
 
-def _check_mask(mask: Any) -> None:
+def _checked(mask: Any) -> jax.Array:
     if getattr(mask, "dtype", None) != np.bool_ or len(mask.shape) != 3:
         raise TypeError("mask must be a bool array [B, H, W]")
+    return jnp.asarray(mask)
 
 
 def _pair(value: Any) -> tuple[int, int]:

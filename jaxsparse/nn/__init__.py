@@ -2,14 +2,19 @@
 
 import importlib
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from jaxsparse.nn.pruned import pruned_conv_general_dilated as pruned_conv_general_dilated
 from jaxsparse.nn.pruned import pruned_dot_general as pruned_dot_general
 
+if TYPE_CHECKING:
+    from jaxsparse.nn import linen as linen
+    from jaxsparse.nn import nnx as nnx
+
 _MODULES = ("linen", "nnx")
 __all__ = [
-    "linen",  # pyright: ignore[reportUnsupportedDunderAll]
-    "nnx",  # pyright: ignore[reportUnsupportedDunderAll]
+    "linen",
+    "nnx",
     "pruned_conv_general_dilated",
     "pruned_dot_general",
 ]
@@ -20,7 +25,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> ModuleType:
+def _get(name: str) -> ModuleType:
     """The module `linen` or `nnx`.
 
     Raises:
@@ -37,3 +42,7 @@ def __getattr__(name: str) -> ModuleType:
         raise ImportError(
             f"{__name__}.{name} needs flax: pip install 'jaxsparse[nn]'", name="flax"
         ) from error
+
+
+if not TYPE_CHECKING:  # checkers see the imports above, and refuse other names
+    __getattr__ = _get

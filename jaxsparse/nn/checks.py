@@ -87,7 +87,7 @@ def check_dtypes(**given: Any) -> None:
         try:
             jnp.dtype(value)
         except TypeError as error:
-            raise TypeError(f"{name}={value!r} is no dtype") from error
+            raise TypeError(f"{name}={value!r} is not a dtype") from error
 
 
 def check_rngs(rngs: Any) -> None:

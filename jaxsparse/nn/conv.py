@@ -1,5 +1,7 @@
 """What the linen and the nnx `MaskedConv` share: the options they refuse, and the masked call."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -7,15 +9,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
+from jaxsparse.core.activations import ACTIVATIONS
+from jaxsparse.core.checks import check_activation, check_float
+from jaxsparse.core.geometry import Geometry, pair, resolve_padding
+from jaxsparse.core.types import Activation
 from jaxsparse.ffi import Implementation
 from jaxsparse.index import TileIndex
 from jaxsparse.nn.checks import check_array, check_like_result, check_mask
 from jaxsparse.ops import masked_conv
-from jaxsparse.ops.checks import check_activation, check_float
-from jaxsparse.ops.geometry import Geometry, pair, resolve_padding
-from jaxsparse.reference.activations import ACTIVATIONS
 
 STRINGS = ("SAME", "SAME_LOWER", "VALID")
 MASK_TAKES = "bool, or a TileIndex (flax's weight mask is the layer's `mask`)"
@@ -25,7 +29,7 @@ def check_options(
     kernel_size: Any,
     padding: Any,
     input_dilation: Any,
-    activation: str | None,
+    activation: Activation | None,
     groups: Any,
     features: Any,
 ) -> None:
@@ -37,7 +41,7 @@ def check_options(
     if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
         raise ValueError(f"feature_group_count={groups!r}; it takes a positive int")
     if isinstance(features, int) and features % groups:
-        raise ValueError(f"{features} features are no multiple of feature_group_count={groups}")
+        raise ValueError(f"{features} features are not a multiple of feature_group_count={groups}")
     if isinstance(kernel_size, int) or len(kernel_size) != 2:
         raise ValueError(
             f"kernel_size={kernel_size!r}: MaskedConv is 2-D and takes two ints "
@@ -77,7 +81,9 @@ def check_inputs(inputs: Any, groups: int) -> None:
         )
 
 
-def finish_dense(y: jax.Array, activation: str | None, residual: jax.Array | None) -> jax.Array:
+def finish_dense(
+    y: jax.Array, activation: Activation | None, residual: ArrayLike | None
+) -> jax.Array:
     """The residual and the activation after flax's own dense convolution, in its result's dtype.
 
     Raises:
@@ -93,22 +99,22 @@ def run(
     x: Float[Array, "*batch H W C"],
     kernel: Float[Array, "kh kw C/g O"],
     bias: Float[Array, "O"] | None,
-    spatial_mask: Bool[Array, "*batch Ho Wo"] | TileIndex,
-    base: Float[Array, "*batch Ho Wo O"] | None,
-    residual: Float[Array, "*batch Ho Wo O"] | None,
+    spatial_mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex,
+    base: Float[ArrayLike, "*batch Ho Wo O"] | None,
+    residual: Float[ArrayLike, "*batch Ho Wo O"] | None,
     *,
     strides: Any,
     padding: Any,
     kernel_dilation: Any,
     groups: int,
-    activation: str | None,
+    activation: Activation | None,
     precision: Any,
     preferred_element_type: Any,
     implementation: Implementation,
 ) -> Float[Array, "*batch Ho Wo O"]:
     """`js.masked_conv` with any number of batch axes, as flax's Conv has them.
 
-    A TileIndex speaks of all batch axes flattened into one.
+    A TileIndex has all batch axes flattened into one.
 
     Raises:
         TypeError, ValueError: naming the layer's argument; and what `js.masked_conv` raises.

@@ -2,26 +2,37 @@
 loss.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Bool, Float
 
-from jaxsparse.bits.pack import implementation_key
+from jaxsparse.core.checks import canonical_precision, check_positive
+from jaxsparse.core.dtypes import FLOATS
+from jaxsparse.core.types import ExpertActivation
 from jaxsparse.ffi import Implementation, check_sharding
+from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.nn.checks import check_array, check_dtypes, check_mask, check_width
+from jaxsparse.nn.types import Initializer, RoutingRule
 from jaxsparse.ops import grouped_matmul, route
-from jaxsparse.ops.checks import FLOATS, canonical_precision, check_positive
-from jaxsparse.ops.grouped_gated import grouped_gated
-from jaxsparse.ops.top_experts import top_experts
+from jaxsparse.ops.grouped_gated.api import grouped_gated
+from jaxsparse.ops.top_experts.api import top_experts
 
-ACTIVATIONS = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu, "swiglu": jax.nn.silu}
+EXPERT_ACTIVATIONS = {
+    "relu": jax.nn.relu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+    "swiglu": jax.nn.silu,
+}
 ROUTINGS = ("top_k", "expert_choice")
-ROUTER_INIT = jax.nn.initializers.lecun_normal()
-EXPERTS_INIT = jax.nn.initializers.lecun_normal(batch_axis=(0,))
+ROUTER_INIT: Initializer = jax.nn.initializers.lecun_normal()
+EXPERTS_INIT: Initializer = jax.nn.initializers.lecun_normal(batch_axis=(0,))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,15 +40,27 @@ class Options:
     """What a layer does with its parameters; the fields of the layers, by the same names."""
 
     top_k: int
-    activation: str
-    routing: str = "top_k"
+    activation: ExpertActivation
+    routing: RoutingRule = "top_k"
     normalize: bool | None = None
-    precision: Any = None
+    precision: jax.lax.PrecisionLike = None
     implementation: Implementation = None
 
 
+class _How(TypedDict):
+    """What the products of one call share."""
+
+    precision: jax.lax.PrecisionLike
+    implementation: Implementation
+
+
 def check_options(
-    num_experts: Any, hidden: Any, options: Options, *, dtype: Any, param_dtype: Any
+    num_experts: Any,
+    hidden: Any,
+    options: Options,
+    *,
+    dtype: DTypeLike | None,
+    param_dtype: DTypeLike,
 ) -> tuple[int, int, Options]:
     """Refuse options that no layer can take. -> num_experts, hidden and the options, numbers as
     int.
@@ -53,9 +76,9 @@ def check_options(
     canonical_precision(options.precision)
     if top_k > num_experts:
         raise ValueError(f"top_k={top_k} is more than num_experts={num_experts}")
-    if activation not in tuple(ACTIVATIONS):
+    if activation not in tuple(EXPERT_ACTIVATIONS):
         raise ValueError(
-            f"activation={activation!r} is none of {', '.join(map(repr, ACTIVATIONS))}"
+            f"activation={activation!r} is none of {', '.join(map(repr, EXPERT_ACTIVATIONS))}"
         )
     if routing not in ROUTINGS:
         raise ValueError(f"routing={routing!r} is none of {', '.join(map(repr, ROUTINGS))}")
@@ -86,7 +109,7 @@ def check_inputs(inputs: Any, token_mask: Any) -> None:
 
 
 def parameter_shapes(
-    d: int, num_experts: int, hidden: int, activation: str
+    d: int, num_experts: int, hidden: int, activation: ExpertActivation
 ) -> dict[str, tuple[int, ...]]:
     """Name -> shape of a layer's parameters, in the order in which they are drawn."""
     into = (num_experts, d, hidden)
@@ -99,7 +122,7 @@ def parameter_shapes(
 def run(
     x: Float[Array, "*batch d"],
     params: Mapping[str, jax.Array],
-    token_mask: Bool[Array, "*batch"] | None,
+    token_mask: Bool[ArrayLike, "*batch"] | None,
     options: Options,
 ) -> tuple[jax.Array, jax.Array]:
     """The layer on promoted arrays: (result like x, load-balance loss float32[]).
@@ -128,8 +151,8 @@ def run(
     else:
         plan = choose_tokens(jax.nn.softmax(logits, axis=-1), mask, options.top_k)
     sizes, rows, weights, loss = plan
-    how = {"precision": options.precision, "implementation": options.implementation}
-    activation = ACTIVATIONS[options.activation]
+    how: _How = {"precision": options.precision, "implementation": options.implementation}
+    activation = EXPERT_ACTIVATIONS[options.activation]
     if options.activation == "swiglu":
         h = grouped_gated(tokens, params["gate"], params["up"], sizes, gather=rows, **how)
     else:
@@ -206,11 +229,11 @@ def choose_experts(
     row, its weight, loss.
     """
     normalize = options.normalize if options.normalize is not None else options.top_k > 1
-    how = {"implementation": options.implementation}
+    how = options.implementation
     ids, weights, sums = top_experts(
-        logits, options.top_k, token_mask=mask, normalize=normalize, **how
+        logits, options.top_k, token_mask=mask, normalize=normalize, implementation=how
     )
-    routing = route(ids, logits.shape[1], **how)
+    routing = route(ids, logits.shape[1], implementation=how)
     count = jnp.int32(logits.shape[0]) if mask is None else mask.sum()
     loss = load_balance_loss(sums, routing.group_sizes, count)
     return routing.group_sizes, routing.gather, weights.reshape(-1)[routing.order], loss

@@ -8,16 +8,17 @@ from typing import Any
 import jax
 from jax import lax
 
+from jaxsparse.core.checks import check_float
+from jaxsparse.core.types import Layout
 from jaxsparse.ffi import Implementation
 from jaxsparse.nn.conv import two
 from jaxsparse.nn.pruned_layers import check_out_sharding
 from jaxsparse.ops import pruned_conv, pruned_matmul
-from jaxsparse.ops.checks import check_float
-from jaxsparse.ops.pruned_matmul import check_plan
+from jaxsparse.ops.pruned_matmul.api import check_plan
 from jaxsparse.pruned.weight import PrunedWeight
 
 _HWIO = (3, 2, 0, 1)
-_LAYOUTS: dict[tuple[int, ...], str] = {(0, 3, 1, 2): "NHWC", (0, 1, 2, 3): "NCHW"}
+_LAYOUTS: dict[tuple[int, ...], Layout] = {(0, 3, 1, 2): "NHWC", (0, 1, 2, 3): "NCHW"}
 
 
 def pruned_dot_general(
@@ -38,8 +39,8 @@ def pruned_dot_general(
         A function with `jax.lax.dot_general`'s arguments.
 
     Raises:
-        TypeError, ValueError: when `pruned` is no plan of a product; the returned function raises
-            ValueError for a kernel of another shape or a product that is not `x @ kernel`.
+        TypeError, ValueError: when `pruned` is not a plan of a product; the returned function
+            raises ValueError for a kernel of another shape or a product that is not `x @ kernel`.
     """
     check_plan(pruned, "matmul")
 
@@ -87,7 +88,7 @@ def pruned_conv_general_dilated(
         A function with `jax.lax.conv_general_dilated`'s arguments.
 
     Raises:
-        TypeError, ValueError: when `pruned` is no plan of a convolution; the returned function
+        TypeError, ValueError: when `pruned` is not a plan of a convolution; the returned function
             raises ValueError for a kernel of another shape, another layout than NHWC or NCHW with
             HWIO, other groups, an input dilation, or batch groups.
     """
@@ -139,7 +140,7 @@ def _weight(pruned: PrunedWeight, rhs: Any, from_kernel: bool, out_sharding: Any
     return pruned.from_dense(rhs) if from_kernel else pruned
 
 
-def _layout(lhs: Any, rhs: Any, dimension_numbers: Any) -> str:
+def _layout(lhs: Any, rhs: Any, dimension_numbers: Any) -> Layout:
     found = lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
     layout = _LAYOUTS.get(tuple(found.lhs_spec))
     if found.lhs_spec != found.out_spec or layout is None or tuple(found.rhs_spec) != _HWIO:

@@ -9,17 +9,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxsparse.core.checks import check_activation
+from jaxsparse.core.types import Activation
 from jaxsparse.ffi import Implementation
 from jaxsparse.nn.conv import two
 from jaxsparse.ops import pruned_conv
-from jaxsparse.ops.checks import check_activation
-from jaxsparse.ops.pruned_matmul import check_plan
+from jaxsparse.ops.pruned_matmul.api import check_plan
 from jaxsparse.pruned.weight import PrunedWeight
 
 _AROUND: dict[str, Any] = {"CIRCULAR": "wrap", "REFLECT": "reflect"}
 
 
-def check_dense(pruned: Any, features: int, activation: str | None, own_product: bool) -> None:
+def check_dense(
+    pruned: Any, features: int, activation: Activation | None, own_product: bool
+) -> None:
     """Refuse what a PrunedDense cannot take.
 
     Raises:
@@ -39,7 +42,7 @@ def check_conv(
     groups: int,
     mask: Any,
     input_dilation: Any,
-    activation: str | None,
+    activation: Activation | None,
     own_convolution: bool,
 ) -> None:
     """Refuse what a PrunedConv cannot take.
@@ -78,7 +81,7 @@ def run_conv(
     strides: Any,
     padding: Any,
     kernel_dilation: Any,
-    activation: str | None,
+    activation: Activation | None,
     precision: Any,
     preferred_element_type: Any = None,
     implementation: Implementation,
@@ -90,14 +93,15 @@ def run_conv(
     """
     batch = x.shape[:-3]
     flat = x.reshape(math.prod(batch), *x.shape[-3:])
+    pads: Any = padding
     if isinstance(padding, str) and padding in _AROUND:
         flat = _around(flat, padding, weight.pattern.window or (1, 1), two(kernel_dilation))
-        padding = "VALID"
+        pads = "VALID"
     y = pruned_conv(
         flat,
         weight,
         strides=two(strides),
-        padding=padding,
+        padding=pads,
         dilation=two(kernel_dilation),
         bias=bias,
         activation=activation,

@@ -1,13 +1,27 @@
 """The public operations, one file an op."""
 
-from jaxsparse.ops.bounded_matmul import bounded_matmul as bounded_matmul
-from jaxsparse.ops.grouped_matmul import grouped_matmul as grouped_matmul
-from jaxsparse.ops.masked_conv import masked_conv as masked_conv
-from jaxsparse.ops.masked_conv_stack import masked_conv_stack as masked_conv_stack
-from jaxsparse.ops.masked_dense import masked_dense as masked_dense
-from jaxsparse.ops.masked_dense import token_index as token_index
-from jaxsparse.ops.masked_matmul import masked_matmul as masked_matmul
-from jaxsparse.ops.pruned_conv import pruned_conv as pruned_conv
-from jaxsparse.ops.pruned_matmul import pruned_matmul as pruned_matmul
-from jaxsparse.ops.route import Routing as Routing
-from jaxsparse.ops.route import route as route
+from jaxsparse.ops.bounded_matmul.api import bounded_matmul as bounded_matmul
+from jaxsparse.ops.grouped_matmul.api import grouped_matmul as grouped_matmul
+from jaxsparse.ops.masked_conv.api import masked_conv as masked_conv
+from jaxsparse.ops.masked_conv_stack.api import masked_conv_stack as masked_conv_stack
+from jaxsparse.ops.masked_dense.api import masked_dense as masked_dense
+from jaxsparse.ops.masked_dense.api import token_index as token_index
+from jaxsparse.ops.masked_matmul.api import masked_matmul as masked_matmul
+from jaxsparse.ops.pruned_conv.api import pruned_conv as pruned_conv
+from jaxsparse.ops.pruned_matmul.api import pruned_matmul as pruned_matmul
+from jaxsparse.ops.route.api import Routing as Routing
+from jaxsparse.ops.route.api import route as route
+
+__all__ = [
+    "Routing",
+    "bounded_matmul",
+    "grouped_matmul",
+    "masked_conv",
+    "masked_conv_stack",
+    "masked_dense",
+    "masked_matmul",
+    "pruned_conv",
+    "pruned_matmul",
+    "route",
+    "token_index",
+]

@@ -2,16 +2,22 @@
 `js.pruned_conv`).
 """
 
+from typing import TYPE_CHECKING
+
+from jaxsparse.core.lazy import lazy
 from jaxsparse.pruned import prune as prune
 from jaxsparse.pruned.inspect import Statistics as Statistics
 from jaxsparse.pruned.inspect import inspect as inspect
 from jaxsparse.pruned.inspect import statistics as statistics
-from jaxsparse.pruned.model import PrunedModel as PrunedModel
-from jaxsparse.pruned.model import prune_model as prune_model
+from jaxsparse.pruned.model.model import PrunedModel as PrunedModel
+from jaxsparse.pruned.model.plan import prune_model as prune_model
 from jaxsparse.pruned.pattern import Pattern as Pattern
-from jaxsparse.pruned.weight import Plan as Plan
+from jaxsparse.pruned.plan import Plan as Plan
+from jaxsparse.pruned.plan import Tuned as Tuned
 from jaxsparse.pruned.weight import PrunedWeight as PrunedWeight
-from jaxsparse.pruned.weight import Tuned as Tuned
+
+if TYPE_CHECKING:
+    from jaxsparse.tune.pruned import tune as tune
 
 __all__ = [
     "Pattern",
@@ -24,7 +30,7 @@ __all__ = [
     "prune",
     "prune_model",
     "statistics",
-    "tune",  # pyright: ignore[reportUnsupportedDunderAll]
+    "tune",
 ]
 
 
@@ -33,10 +39,5 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> object:
-    """`tune`, which needs the ops, is loaded when it is first used."""
-    if name != "tune":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return importlib.import_module("jaxsparse.pruned.tuner").tune
+if not TYPE_CHECKING:  # checkers see the import above, and refuse other names
+    __getattr__ = lazy(__name__, {"tune": "jaxsparse.tune.pruned"})

@@ -8,7 +8,7 @@ from jax.core import Tracer
 
 
 def check_concrete(name: str, value: Any) -> None:
-    """`value` is no operand of a function that is being traced, and no shape alone.
+    """`value` is neither an operand of a function that is being traced nor a shape alone.
 
     Raises:
         TypeError: naming the argument.
@@ -20,7 +20,7 @@ def check_concrete(name: str, value: Any) -> None:
 
 
 def check_dense(name: str, value: Any, takes: str = "a dense numpy or jax array") -> None:
-    """`value` is no sparse matrix and no masked array: numpy would misread either.
+    """`value` is neither a sparse matrix nor a masked array: numpy would misread either.
 
     Raises:
         TypeError: naming the argument, what came, and what it takes.

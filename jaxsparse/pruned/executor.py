@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxsparse.ops.geometry import Geometry
+from jaxsparse.core.geometry import Geometry
 from jaxsparse.pruned.pattern import Pattern
 
 
@@ -50,7 +50,7 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Packed:
-    """The packed operands and attributes of a handler (docs/kernels/contract.md).
+    """The packed operands and attributes of a handler (docs/contract.md).
 
     `order` names the entry that each packed value is (-1: a zero); None where the executor takes
     the pattern's own order. `value_dtype` None means x's dtype. `owner`, of an executor that needs

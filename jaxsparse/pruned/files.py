@@ -9,19 +9,21 @@ import hashlib
 import itertools
 import secrets
 from pathlib import Path
+from typing import cast
 
+import jax
 import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from jaxsparse.ops.checks import FLOATS
-from jaxsparse.ops.geometry import Geometry
+from jaxsparse.core.dtypes import DTYPES, FLOATS
+from jaxsparse.core.geometry import Geometry
+from jaxsparse.core.types import Kind
 from jaxsparse.pruned.pattern import Pattern
-from jaxsparse.pruned.weight import Plan, PrunedWeight, Tuned
+from jaxsparse.pruned.plan import Plan, Tuned
 
 MAGIC = b"jaxsparse plan 2\n"
 _ANY = b"jaxsparse plan "
-_DTYPES = ("float32", "bfloat16", "float16")
 _MOST_HEADER = 1 << 24
 _DIGEST_BYTES = 32
 
@@ -39,38 +41,37 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
     tuned: tuple[Tuned, ...] = ()
 
 
-def save(pruned: PrunedWeight, path: str | Path) -> None:
-    """Write `pruned` to `path`, whole or not at all.
+def save(path: str | Path, plan: Plan, values: jax.Array) -> None:
+    """Write a plan and its values to `path`, whole or not at all.
 
     Raises:
         ValueError: for what `load` would refuse, naming the file.
     """
     try:
-        data = encode(pruned)
+        data = encode(plan, values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     write(path, data)
 
 
-def encode(pruned: PrunedWeight) -> bytes:
-    """A plan as the bytes of a file.
+def encode(plan: Plan, values: jax.Array) -> bytes:
+    """A plan and its values as the bytes of a file.
 
     Raises:
         ValueError: for what `decode` would refuse.
     """
-    check(pruned)
-    pattern = pruned.pattern
-    values = np.asarray(pruned.values)
-    body = b"".join(np.ascontiguousarray(a).tobytes() for a in _arrays(pattern, values))
+    check(plan, values)
+    pattern, host = plan.pattern, np.asarray(values)
+    body = b"".join(np.ascontiguousarray(a).tobytes() for a in _arrays(pattern, host))
     header = Header(
-        pruned.kind,
+        plan.kind,
         pattern.n_in,
         pattern.n_out,
         pattern.entries,
         pattern.window,
         pattern.groups,
-        values.dtype.name,
-        pruned.plan.tuned,
+        host.dtype.name,
+        plan.tuned,
     )
     text = msgspec.json.encode(header)
     data = MAGIC + len(text).to_bytes(4, "little") + text + body
@@ -94,12 +95,12 @@ def _arrays(pattern: Pattern, values: np.ndarray) -> tuple[np.ndarray, ...]:
     return pattern.indptr.astype("<i4"), pattern.indices.astype("<i4"), values
 
 
-def load(path: str | Path) -> PrunedWeight:
-    """Read a plan.
+def load(path: str | Path) -> tuple[Plan, jax.Array]:
+    """Read a plan and its values.
 
     Raises:
         OSError: when there is no such file to read.
-        ValueError: when the file is truncated, altered, or no plan, saying what is wrong.
+        ValueError: when the file is truncated, altered, or not a plan, saying what is wrong.
     """
     data = Path(path).read_bytes()
     try:
@@ -108,8 +109,8 @@ def load(path: str | Path) -> PrunedWeight:
         raise ValueError(f"{path}: {error}") from error
 
 
-def decode(data: bytes) -> PrunedWeight:
-    """A plan from the bytes of a file.
+def decode(data: bytes) -> tuple[Plan, jax.Array]:
+    """A plan and its values from the bytes of a file.
 
     Raises:
         ValueError: as `load`.
@@ -117,7 +118,7 @@ def decode(data: bytes) -> PrunedWeight:
     if not data.startswith(MAGIC):
         if data.startswith(_ANY):
             raise ValueError("a plan of another version of jaxsparse: inspect and save it again")
-        raise ValueError("no plan of jaxsparse: it does not begin as one")
+        raise ValueError("not a plan of jaxsparse: it does not begin as one")
     data, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if hashlib.sha256(data).digest() != digest:
         raise ValueError("truncated or altered: it does not have the digest at its end")
@@ -128,12 +129,12 @@ def decode(data: bytes) -> PrunedWeight:
     try:
         header = msgspec.json.decode(data[at : at + length], type=Header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"the header is no plan's: {error}") from error
+        raise ValueError(f"the header is not a plan's: {error}") from error
     return _build(header, memoryview(data)[at + length :])
 
 
-def _build(header: Header, body: memoryview) -> PrunedWeight:
-    if header.dtype not in _DTYPES:
+def _build(header: Header, body: memoryview) -> tuple[Plan, jax.Array]:
+    if header.dtype not in DTYPES:
         raise ValueError(f"dtype {header.dtype!r} does not exist")
     dtype = np.dtype(getattr(jnp, header.dtype))
     if min(header.n_out, header.entries) < 0:
@@ -148,28 +149,27 @@ def _build(header: Header, body: memoryview) -> PrunedWeight:
     indptr, indices = (np.frombuffer(part, "<i4") for part in parts[:2])
     values = np.frombuffer(parts[2], dtype)
     pattern = Pattern(header.n_in, header.n_out, indptr, indices, header.window, header.groups)
-    found = PrunedWeight(jnp.asarray(values), Plan(pattern, header.kind, header.tuned))
-    check(found)
-    return found
+    plan = Plan(pattern, cast(Kind, header.kind), header.tuned)
+    check(plan, values)
+    return plan, jnp.asarray(values)
 
 
-def check(pruned: PrunedWeight) -> None:
-    """Whether a plan is one that a file may hold.
+def check(plan: Plan, values: jax.Array | np.ndarray) -> None:
+    """Whether a plan and its values are such that a file may hold.
 
     Raises:
         ValueError: saying what is wrong.
     """
-    values = pruned.values
     if values.dtype not in FLOATS:
-        raise ValueError(f"the values are {values.dtype}; a file takes {', '.join(_DTYPES)}")
-    if tuple(values.shape) != (pruned.pattern.entries,):
+        raise ValueError(f"the values are {values.dtype}; a file takes {', '.join(DTYPES)}")
+    if tuple(values.shape) != (plan.pattern.entries,):
         raise ValueError(
             f"the values have shape {tuple(values.shape)}; "
-            f"the pattern keeps {pruned.pattern.entries} weights"
+            f"the pattern keeps {plan.pattern.entries} weights"
         )
     if not np.isfinite(np.asarray(values).astype(np.float32)).all():
         raise ValueError("the values hold NaN or Inf")
-    check_plan(pruned.plan)
+    check_plan(plan)
 
 
 def check_plan(plan: Plan) -> None:

@@ -3,26 +3,39 @@
 Inspector and executor, with the pattern known before the run: SparseRT (Wang), 2.3 and 3.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
+from jax.typing import ArrayLike
+from jaxtyping import Bool
 
-from jaxsparse.ops.checks import FLOATS, check_positive
+from jaxsparse.core.checks import check_positive
+from jaxsparse.core.dtypes import FLOATS
+from jaxsparse.core.types import Kind
 from jaxsparse.pruned.buckets import UNIT, imbalance
 from jaxsparse.pruned.checks import check_concrete, check_dense
 from jaxsparse.pruned.pattern import MAX_ENTRIES, Pattern
-from jaxsparse.pruned.weight import Plan, PrunedWeight
+from jaxsparse.pruned.plan import Plan
+from jaxsparse.pruned.weight import PrunedWeight
+
+if TYPE_CHECKING:
+    from scipy.sparse import sparray, spmatrix
 
 KINDS = ("matmul", "conv")
 _PARTS = 8  # that the statistics share the outputs out to
 
 
 def inspect(
-    w: Any, *, kind: str = "matmul", mask: Any | None = None, groups: int = 1
+    w: ArrayLike | sparray | spmatrix,
+    *,
+    kind: Kind = "matmul",
+    mask: Bool[ArrayLike, "..."] | None = None,
+    groups: int = 1,
 ) -> PrunedWeight:
     """Prepare a pruned weight: done once, on the host; the pattern is known from then on.
 
@@ -38,11 +51,13 @@ def inspect(
         A `PrunedWeight`. `js.pruned.statistics` says what was found.
 
     Raises:
-        TypeError: when w is no array of real numbers of that rank, or no plain one (masked, sparse
-            but not scipy's, traced); when mask is none.
+        TypeError: when w is not an array of real numbers of that rank, or not a plain one (masked,
+            sparse but not scipy's, traced); when mask is not an array.
         ValueError: for NaN or Inf, a mask of another shape, an unknown kind, groups that do not
             divide the outputs, a window with a side of 0.
     """
+    import scipy.sparse as sp
+
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r} is none of {', '.join(KINDS)}")
     if kind == "matmul" and groups != 1:
@@ -95,7 +110,7 @@ def _array(w: Any, rank: int) -> np.ndarray:
 
 
 def _build(
-    rows: np.ndarray, kept: np.ndarray, window: tuple[int, int] | None, groups: int, kind: str
+    rows: np.ndarray, kept: np.ndarray, window: tuple[int, int] | None, groups: int, kind: Kind
 ) -> PrunedWeight:
     """From [n_out, columns of one group]."""
     lengths = kept.sum(1, dtype=np.int64)
@@ -111,6 +126,8 @@ def _build(
 
 
 def _from_scipy(w: Any) -> PrunedWeight:
+    import scipy.sparse as sp
+
     if len(w.shape) != 2:
         raise TypeError(f"w must have 2 axes; a {type(w).__name__} of shape {w.shape} has not")
     if np.iscomplexobj(w) or not (np.issubdtype(w.dtype, np.number) or w.dtype == np.bool_):

@@ -2,11 +2,15 @@
 operand.
 """
 
+from __future__ import annotations
+
 import functools
 import hashlib
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from numpy.typing import NDArray
 
 MAX_ENTRIES = 2**31 - 1
 
@@ -21,22 +25,22 @@ class Pattern:
         indptr: int32[n_out + 1].
         indices: int32[entries], ascending in each row.
         window: (kh, kw) of a convolution, None for a product.
-        groups: of a convolution: how its kernel is stored (the columns speak of all channels).
+        groups: of a convolution: how its kernel is stored (the columns are of all channels).
         digest: names the content.
 
     Raises:
-        ValueError: when the arrays are no such pattern, saying what is wrong.
+        ValueError: when the arrays are not such a pattern, saying what is wrong.
     """
 
     def __init__(
         self,
         n_in: int,
         n_out: int,
-        indptr: np.ndarray,
-        indices: np.ndarray,
+        indptr: npt.ArrayLike,
+        indices: npt.ArrayLike,
         window: tuple[int, int] | None = None,
         groups: int = 1,
-    ):
+    ) -> None:
         self.n_in, self.n_out, self.window, self.groups = n_in, n_out, window, groups
         self.indptr = _int32("indptr", indptr)
         self.indices = _int32("indices", indices)
@@ -77,21 +81,27 @@ class Pattern:
         return self.window[0] * self.window[1] if self.window else 1
 
     @property
+    def kernel_shape(self) -> tuple[int, int, int, int]:
+        """[kh, kw, C/groups, O] of the dense kernel of a convolution."""
+        kh, kw = self.window or (1, 1)
+        return kh, kw, self.channels // self.groups, self.n_out
+
+    @property
     def channels(self) -> int:
         """Input channels: columns without the taps."""
         return self.n_in // self.taps
 
     @functools.cached_property
-    def lengths(self) -> np.ndarray:
+    def lengths(self) -> NDArray[np.int64]:
         """int64[n_out]: kept weights of each output."""
         return np.diff(self.indptr).astype(np.int64)
 
     @functools.cached_property
-    def rows(self) -> np.ndarray:
+    def rows(self) -> NDArray[np.int32]:
         """int32[entries]: the output of each entry."""
         return np.repeat(np.arange(self.n_out, dtype=np.int32), self.lengths)
 
-    def taps_of(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def taps_of(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
         """(channel, ky, kx) of each entry of a convolution."""
         kh, kw = self.window or (1, 1)
         channel, tap = np.divmod(self.indices, kh * kw)
@@ -99,7 +109,7 @@ class Pattern:
         return channel, ky, kx
 
     @functools.cached_property
-    def transposed(self) -> tuple["Pattern", np.ndarray]:
+    def transposed(self) -> tuple[Pattern, NDArray[np.int32]]:
         """The pattern of the gradient for the input (inputs and outputs exchanged, the window
         flipped), and which entry of this one each of its entries is.
         """
@@ -117,8 +127,8 @@ class Pattern:
         return back, order.astype(np.int32)
 
 
-def _int32(name: str, given: Any) -> np.ndarray:
-    """A copy of `given`: nobody else can write to it."""
+def _int32(name: str, given: Any) -> NDArray[np.int32]:
+    """A copy of `given`, which no other code can write to."""
     array = np.asarray(given)
     if array.size and array.dtype.kind not in "iu":
         raise ValueError(f"pattern: {name} is {array.dtype}; it takes integers")
@@ -136,7 +146,7 @@ def _check(p: Pattern) -> None:
     if len(window) != 2 or min(window) < 1:
         raise ValueError(f"pattern: a window {p.window}; it needs two sides of 1 or more")
     if p.n_in % p.taps:
-        raise ValueError(f"pattern: {p.n_in} columns are no multiple of a window {p.window}")
+        raise ValueError(f"pattern: {p.n_in} columns are not a multiple of a window {p.window}")
     if p.indptr.shape != (p.n_out + 1,) or p.indices.ndim != 1:
         raise ValueError(f"pattern: indptr has shape {p.indptr.shape}; it needs ({p.n_out + 1},)")
     if p.indptr[0] != 0 or p.indptr[-1] != len(p.indices) or (np.diff(p.indptr) < 0).any():

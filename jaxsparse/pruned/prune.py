@@ -1,16 +1,21 @@
 """`js.prune`: which weights to keep."""
 
+from __future__ import annotations
+
 import numbers
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
+from numpy.typing import NDArray
 
-from jaxsparse.bits.integers import static_int
-from jaxsparse.ops.checks import FLOATS
+from jaxsparse.core.dtypes import FLOATS
+from jaxsparse.core.integers import static_int
 from jaxsparse.pruned.checks import check_concrete, check_dense
 
 
-def magnitude(w: Any, sparsity: float, granularity: tuple[int, int] = (1, 1)) -> np.ndarray:
+def magnitude(
+    w: ArrayLike, sparsity: float, granularity: tuple[int, int] = (1, 1)
+) -> NDArray[np.bool_]:
     """Keep the blocks with the largest sum of magnitudes.
 
     Args:
@@ -23,7 +28,7 @@ def magnitude(w: Any, sparsity: float, granularity: tuple[int, int] = (1, 1)) ->
         bool of w's shape: what is kept.
 
     Raises:
-        TypeError: when an argument is no array, number or pair of ints; for a w that is traced,
+        TypeError: when an argument is not an array, number or pair of ints; for a w that is traced,
             sparse or a masked array.
         ValueError: for a sparsity outside of [0, 1], a block smaller than 1, or NaN.
     """

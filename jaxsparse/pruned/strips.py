@@ -1,4 +1,4 @@
-"""The CPU's executor: tiles, strips and window starts (docs/kernels/contract.md, executor 0).
+"""The CPU's executor: tiles, strips and window starts (docs/packed.md, executor 0).
 
 A tile is `rows` output rows of `pitch` pixels. Strip kx of a channel holds, for each output column,
 what tap kx reads, over all input rows of the tile, so the window of a tap is contiguous, and its
@@ -10,13 +10,13 @@ import dataclasses
 import functools
 import itertools
 import math
-import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from jaxsparse.ops.geometry import Geometry
+from jaxsparse.core.device import workers
+from jaxsparse.core.geometry import Geometry
 from jaxsparse.pruned.buckets import share_out
 from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.pruned.pattern import Pattern
@@ -34,7 +34,7 @@ _CACHE = 1 << 14  # floats of a panel that the first-level cache keeps beside th
 _LOAD, _CROSSING_LOAD, _SHIFTED_LOAD, _SPILL, _KEPT = 0.2, 0.36, 0.36, 0.13, 40.0
 _ENTRY, _LEAST_ENTRY, _VISIT, _SUM, _PACK, _STORE = 0.4, 1.1, 3.1, 0.77, 2.2, 3.5
 _CALL, _LATE = 3.0, 12.0
-# Microseconds a pixel whose channels are no whole cache lines, where two workers write it at the
+# Microseconds a pixel whose channels are not whole cache lines, where two workers write it at the
 # same time: each waits for the line of both.
 _SHARED_LINE = 0.2
 _ALIGN = 64  # bytes: a cache line
@@ -227,12 +227,6 @@ def choose_block(floats: int, channels: int) -> int:
     return min(-(-channels // (LANES * blocks)) * LANES, most)
 
 
-def workers() -> int:
-    """Workers that the scratch has room for; the handler takes as many as its pool has."""
-    own = getattr(os, "sched_getaffinity", None)  # where the process may not run everywhere
-    return min(len(own(0)) if own else os.cpu_count() or 1, 64)
-
-
 def choose_parts(tile: Tile, problem: Problem) -> int:
     """Parts of the rows with the least estimated time, of those whose sums leave the workspace
     within MOST_MEMORY of the activations, where there are such.
@@ -342,7 +336,7 @@ def _checked(problem: Problem, given: tuple[int, ...]) -> Tunables:
     if not 0 <= len(least) - len(given) <= 1 or any(
         not isinstance(v, int) or v < low for v, low in zip(given, least, strict=False)
     ):
-        raise ValueError(f"strips: {given!r} are no tunables")
+        raise ValueError(f"strips: {given!r} are not tunables")
     chosen = Tunables(*given)
     window, geo = _geometry(problem)
     columns = chosen.pitch - reach_of(chosen.tile, window[1], geo)
@@ -360,7 +354,7 @@ def _checked(problem: Problem, given: tuple[int, ...]) -> Tunables:
 
 
 def pack(problem: Problem, tunables: tuple[int, ...] | None = None) -> Packed:
-    """The operands of executor 0 (docs/kernels/contract.md).
+    """The operands of executor 0 (docs/contract.md).
 
     Raises:
         ValueError: for tunables that do not fit the problem.

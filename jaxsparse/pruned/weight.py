@@ -1,5 +1,7 @@
 """`PrunedWeight`: what inspection makes of a weight: a pytree, its only leaf the kept values."""
 
+from __future__ import annotations
+
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -7,49 +9,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Float
 
-from jaxsparse.ops.checks import FLOATS, check_array
-from jaxsparse.ops.geometry import Geometry
+from jaxsparse.core.checks import check_array, is_traced
+from jaxsparse.core.dtypes import FLOATS
+from jaxsparse.core.types import Kind
 from jaxsparse.pruned.checks import check_dense
+from jaxsparse.pruned.files import load, save
 from jaxsparse.pruned.pattern import Pattern
-
-
-def is_traced(value: Any) -> bool:
-    """Whether `value` is an operand of the function that is being traced; else it is a constant."""
-    return isinstance(value, Tracer)
-
-
-@dataclasses.dataclass(frozen=True)
-class Tuned:
-    """A measured choice: for calls like this one, run this executor with these tunables."""
-
-    platform: str
-    x_shape: tuple[int, ...]
-    dtype: str
-    geometry: Geometry | None
-    channels_first: bool
-    executor: str
-    candidate: tuple[int, ...] | None
-    microseconds: float
-    precision: str = "default"
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """What is static of a pruned weight: pattern, kind, measured choices. Hashable by content."""
-
-    pattern: Pattern
-    kind: str
-    tuned: tuple[Tuned, ...] = ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the dense weight: [k, n], or [kh, kw, C/groups, O]."""
-        p = self.pattern
-        if p.window is None or self.kind == "matmul":
-            return p.n_in, p.n_out
-        return *p.window, p.channels // p.groups, p.n_out
+from jaxsparse.pruned.plan import Plan, dense_index
 
 
 @jax.tree_util.register_dataclass
@@ -78,7 +47,7 @@ class PrunedWeight:
         return self.plan.pattern
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Kind:
         """ "matmul" or "conv"."""
         return self.plan.kind
 
@@ -88,7 +57,7 @@ class PrunedWeight:
         return self.plan.shape
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         """Of the values."""
         return self.values.dtype
 
@@ -97,7 +66,7 @@ class PrunedWeight:
         """Share of the weights that are pruned."""
         return 1.0 - self.pattern.density
 
-    def with_values(self, values: Any) -> "PrunedWeight":
+    def with_values(self, values: Float[ArrayLike, "kept"]) -> PrunedWeight:
         """The same plan with other values [kept], float32, bfloat16 or float16. A numpy array is
         copied: writing to it later changes nothing.
 
@@ -105,6 +74,9 @@ class PrunedWeight:
             TypeError: for another dtype.
             ValueError: when there is not one value for every kept weight.
         """
+        return dataclasses.replace(self, values=_unchanging(self._checked(values)))
+
+    def _checked(self, values: Any) -> Any:
         if getattr(values, "dtype", None) not in FLOATS:
             found = getattr(values, "dtype", type(values).__name__)
             raise TypeError(f"values is {found}; it takes float32, bfloat16 or float16")
@@ -113,9 +85,9 @@ class PrunedWeight:
                 f"values has shape {tuple(values.shape)}; "
                 f"the pattern keeps {self.pattern.entries} weights"
             )
-        return dataclasses.replace(self, values=_unchanging(values))
+        return values
 
-    def astype(self, dtype: Any) -> "PrunedWeight":
+    def astype(self, dtype: DTypeLike) -> PrunedWeight:
         """The same plan with values of another dtype; a constant stays one inside of a trace.
 
         Raises:
@@ -134,7 +106,7 @@ class PrunedWeight:
             values = np.asarray(values)
         return dataclasses.replace(self, values=_unchanging(values.astype(dtype)))
 
-    def from_dense(self, weight: Any) -> "PrunedWeight":
+    def from_dense(self, weight: Float[ArrayLike, "..."]) -> PrunedWeight:
         """The same plan with the values that a dense weight of the same shape has at the kept
         entries. Differentiable: the gradient of `weight` is zero elsewhere.
 
@@ -149,21 +121,9 @@ class PrunedWeight:
         return PrunedWeight.of_kernel(self.plan, weight)
 
     @staticmethod
-    def of_kernel(plan: Plan, weight: Any) -> "PrunedWeight":
+    def of_kernel(plan: Plan, weight: Float[ArrayLike, "..."]) -> PrunedWeight:
         """A plan with the values of a dense weight, as `from_dense`."""
-        shape = plan.shape
-        check_dense("weight", weight)
-        check_array("weight", weight)
-        if tuple(weight.shape) != shape:
-            raise ValueError(f"weight has shape {tuple(weight.shape)}; the plan is of {shape}")
-        dtype = np.dtype(np.float32) if weight.dtype == np.float64 else weight.dtype
-        if dtype not in FLOATS:
-            raise TypeError(f"weight has dtype {dtype}; it takes float32, bfloat16 or float16")
-        where = dense_index(plan.pattern, shape)
-        if is_traced(weight):
-            return PrunedWeight(jnp.take(jnp.ravel(weight), where).astype(dtype), plan)
-        kept = np.asarray(weight).reshape(-1)[where]
-        return PrunedWeight(_unchanging(kept.astype(dtype, copy=False)), plan)
+        return PrunedWeight(_kept(plan, weight), plan)
 
     def to_dense(self) -> jax.Array:
         """The weight with zeros where it is pruned: [k, n], or [kh, kw, C/groups, O]; behind the
@@ -181,12 +141,10 @@ class PrunedWeight:
         Raises:
             ValueError: for values that `load` would refuse: NaN, Inf, another dtype, leading axes.
         """
-        from jaxsparse.pruned import files
-
-        files.save(self, path)
+        save(path, self.plan, self.values)
 
     @staticmethod
-    def load(path: str | Path) -> "PrunedWeight":
+    def load(path: str | Path) -> PrunedWeight:
         """Read what `save` wrote. Nothing in the file is ever executed.
 
         Raises:
@@ -194,9 +152,8 @@ class PrunedWeight:
             ValueError: when the file is truncated, altered, of another version, or no such plan,
                 saying what is wrong.
         """
-        from jaxsparse.pruned import files
-
-        return files.load(path)
+        plan, values = load(path)
+        return PrunedWeight(values, plan)
 
     def __repr__(self) -> str:
         lead = getattr(self.values, "shape", ())[:-1]
@@ -208,21 +165,26 @@ class PrunedWeight:
         )
 
 
+def _kept(plan: Plan, weight: Any) -> Any:
+    """The values of a dense weight at the kept entries."""
+    shape = plan.shape
+    check_dense("weight", weight)
+    check_array("weight", weight)
+    if tuple(weight.shape) != shape:
+        raise ValueError(f"weight has shape {tuple(weight.shape)}; the plan is of {shape}")
+    dtype = np.dtype(np.float32) if weight.dtype == np.float64 else weight.dtype
+    if dtype not in FLOATS:
+        raise TypeError(f"weight has dtype {dtype}; it takes float32, bfloat16 or float16")
+    where = dense_index(plan.pattern, shape)
+    if is_traced(weight):
+        return jnp.take(jnp.ravel(weight), where).astype(dtype)
+    kept = np.asarray(weight).reshape(-1)[where]
+    return _unchanging(kept.astype(dtype, copy=False))
+
+
 def _unchanging(values: Any) -> Any:
-    """`values`, where it is a numpy array one that nobody can write to."""
+    """`values`, where it is a numpy array one that no code can write to."""
     if isinstance(values, np.ndarray) and (values.flags.writeable or not values.flags.owndata):
         values = values.copy()
         values.flags.writeable = False
     return values
-
-
-def dense_index(pattern: Pattern, shape: tuple[int, ...]) -> np.ndarray:
-    """int[entries]: where each entry lies in the flat dense weight of `shape`."""
-    rows = pattern.rows.astype(np.int64)
-    if len(shape) == 2:
-        flat = pattern.indices * np.int64(shape[1]) + rows
-    else:
-        _, kw, per_group, outputs = shape
-        channel, ky, kx = pattern.taps_of()
-        flat = ((ky.astype(np.int64) * kw + kx) * per_group + channel % per_group) * outputs + rows
-    return flat if flat.max(initial=0) >= 2**31 else flat.astype(np.int32)

@@ -1,5 +1,5 @@
-"""Saturated segments of activations: a code says what a whole segment holds, and nobody reads or
-writes it again."""
+"""Saturated segments of activations: a code says what a whole segment holds, and it is not
+read or written again."""
 
 from jaxsparse.recorder.segments import choose_segment as choose_segment
 from jaxsparse.recorder.segments import expected_accesses as expected_accesses

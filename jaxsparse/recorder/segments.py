@@ -5,21 +5,27 @@ is at the bound with probability p) and nothing when its code is set; every segm
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
+
+from jaxsparse.core.types import Dataflow
 
 #: Outputs of one block of the GPU's kernels.
 SLAB = 1024
 DATAFLOWS = ("row", "slab", "column", "converged", "persistent")
 
 
-def expected_accesses(n: int, segment: int, p_in: float, p_out: float, dataflow: str) -> float:
+def expected_accesses(
+    n: int, segment: int, p_in: float, p_out: float, dataflow: Dataflow | Literal["persistent"]
+) -> float:
     """Accesses of one block to activations and flags, per row of n elements.
 
     Args:
         n: elements of a row.
         segment: elements of a segment.
-        p_in, p_out: the share of elements at a bound, before and after the layer, in [0, 1].
+        p_in: the share of elements at a bound before the layer, in [0, 1].
+        p_out: the same after it.
         dataflow: "row" and "persistent" write a whole row, "slab" one segment of it, "column" and
             "converged" one segment of each of their images.
 
@@ -46,7 +52,7 @@ def choose_segment(
     n: int,
     saturation: float | Sequence[tuple[float, float]] = 0.03,
     *,
-    dataflow: str = "row",
+    dataflow: Dataflow | Literal["persistent"] = "row",
     shortest: int = SLAB,
 ) -> int:
     """The power of two from `shortest` to n with the fewest expected accesses over all layers.

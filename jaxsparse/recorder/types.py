@@ -6,16 +6,21 @@ Here the flag has three states, and rows whose every segment is decided can be p
 (`jaxsparse/bounded/certify.py`).
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, UInt8
 
-MIXED, ZERO, UPPER = 0, 1, 2
+MIXED: Literal[0] = 0
+ZERO: Literal[1] = 1
+UPPER: Literal[2] = 2
 
 
 @functools.partial(
@@ -49,8 +54,9 @@ class Recorder:
             return jnp.full((*self.codes.shape[:-1], n), MIXED, jnp.uint8)
         return jnp.repeat(self.codes, self.segment, axis=-1)[..., :n]
 
-    def fill(self, values: Float[Array, "... n"]) -> Float[Array, "... n"]:
+    def fill(self, values: Float[ArrayLike, "... n"]) -> Float[Array, "... n"]:
         """`values` with every element under a set code replaced by what the code says."""
+        values = jnp.asarray(values)
         if 0 in (values.shape[-1], self.codes.shape[-1]):
             return values
         codes = self.spread(values.shape[-1])
@@ -98,9 +104,10 @@ def segment_count(n: int, segment: int) -> int:
     return -(-n // segment)
 
 
-def probe(values: Float[Array, "... n"], segment: int, upper: float) -> Recorder:
+def probe(values: Float[ArrayLike, "... n"], segment: int, upper: float) -> Recorder:
     """The exact recorder of `values` [..., n]: a code is set when every element of the segment says
     so."""
+    values = jnp.asarray(values)
     *leading, n = values.shape
     segments = segment_count(n, segment)
     short = segments * segment - n

@@ -3,36 +3,48 @@ and what is differentiated."""
 
 import jax
 import jax.numpy as jnp
-
-from jaxsparse.bounded.bundles import unit_rows
-from jaxsparse.bounded.layer import Layer
+import numpy as np
 
 _IMAGES = 256
 
 
-def bounded_matmul(x: jax.Array, layer: Layer) -> jax.Array:
+def bounded_matmul(
+    x: jax.Array,
+    starts: jax.Array | np.ndarray,
+    indices: jax.Array | np.ndarray,
+    weights: jax.Array | np.ndarray,
+    bias: jax.Array | np.ndarray,
+    expand: jax.Array | np.ndarray | None,
+    *,
+    upper: jax.typing.ArrayLike,
+) -> jax.Array:
     """`min(max(x W^T + b, 0), upper)`, x f32[batch, n_in] -> f32[batch, n_out]; sums in float32.
+
+    W is in units of one row, or of several with the same indices: `starts` int32[units + 1],
+    `indices`[entries], `weights` f32[entries * rows of a unit]. `bias` f32[rows]; `expand`
+    int32[n_out] names the row of each output, None: in order.
 
     Only stored entries multiply: a NaN or Inf reaches the outputs that have an entry for it, and no
     other. The derivative at the bounds is 0.
     """
-    starts, indices = jnp.asarray(layer.starts), jnp.asarray(layer.indices).astype(jnp.int32)
-    units, rows = starts.shape[0] - 1, unit_rows(layer)
-    weights, bias = jnp.asarray(layer.weights).reshape(-1, rows), jnp.asarray(layer.bias)
+    starts, indices = jnp.asarray(starts), jnp.asarray(indices).astype(jnp.int32)
+    units, distinct = starts.shape[0] - 1, bias.shape[0]
+    rows = distinct // units if units else 1
+    weights, bias = jnp.asarray(weights).reshape(-1, rows), jnp.asarray(bias)
     owner = jnp.searchsorted(starts, jnp.arange(indices.shape[0]), side="right") - 1
 
     def image(row: jax.Array) -> jax.Array:
         products = row[indices][:, None] * weights
         sums = jax.ops.segment_sum(products, owner, units + 1)[:units]
-        return bound(sums.reshape(-1) + bias, layer.upper)
+        return bound(sums.reshape(-1) + bias, upper)
 
-    if 0 in (x.shape[0], layer.distinct):
-        return jnp.zeros((x.shape[0], layer.n_out), x.dtype)
+    if 0 in (x.shape[0], distinct):
+        return jnp.zeros((x.shape[0], distinct if expand is None else expand.shape[0]), x.dtype)
     if x.shape[1] == 0:
-        y = jnp.broadcast_to(bound(bias, layer.upper), (x.shape[0], layer.distinct))
+        y = jnp.broadcast_to(bound(bias, upper), (x.shape[0], distinct))
     else:
         y = jax.lax.map(image, x, batch_size=min(_IMAGES, x.shape[0]))
-    return y[:, jnp.asarray(layer.expand)] if layer.folded else y
+    return y if expand is None else y[:, jnp.asarray(expand)]
 
 
 def bound(sums: jax.Array, upper: jax.typing.ArrayLike) -> jax.Array:

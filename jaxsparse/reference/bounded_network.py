@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsparse.core.contract import BoundedNetworkRow as Row
 from jaxsparse.reference.bounded_matmul import bound
 
 _IMAGES = 256
@@ -26,7 +27,7 @@ def bounded_network(x: jax.Array, net: Any) -> jax.Array:
     layers = [_layer(net, rows, width) for rows in kinds]
 
     def step(state: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        kind = jnp.searchsorted(jnp.asarray(kinds), row[0][7])
+        kind = jnp.searchsorted(jnp.asarray(kinds), row[0][Row.UNIT_ROWS])
         return jax.lax.switch(kind, layers, state, *row), None
 
     table = jnp.asarray(net.table).astype(jnp.int32)
@@ -51,23 +52,23 @@ def _layer(net: Any, rows: int, width: int) -> Any:
         def part(array: jax.Array, first: jax.Array, size: int) -> jax.Array:
             return jax.lax.dynamic_slice_in_dim(array, first, size)
 
-        used = row[4] // rows
-        begins = part(starts, row[0], units + 1)
+        used = row[Row.DISTINCT] // rows
+        begins = part(starts, row[Row.STARTS], units + 1)
         ends = jnp.where(jnp.arange(units + 1) <= used, begins, np.iinfo(np.int32).max)
         at = jnp.arange(entries)
         owner = jnp.searchsorted(ends, at, side="right") - 1
         exists = owner < used
-        taken = part(indices, row[1], entries // 4).reshape(-1).astype(jnp.int32)
-        factors = part(weights, row[6], entries * rows // 4).reshape(entries, rows)
+        taken = part(indices, row[Row.INDEX_QUADS], entries // 4).reshape(-1).astype(jnp.int32)
+        factors = part(weights, row[Row.WEIGHT_QUADS], entries * rows // 4).reshape(entries, rows)
         factors = jnp.where(exists[:, None], factors, 0.0)
-        bias = part(biases, row[2], units * rows)
+        bias = part(biases, row[Row.BIASES], units * rows)
 
         def image(values: jax.Array) -> jax.Array:
             # An entry that the layer does not have must not bring in a NaN.
             read = jnp.where(exists, values[taken], 0.0)[:, None]
             sums = jax.ops.segment_sum(read * factors, jnp.where(exists, owner, units), units + 1)
             y = bound(sums[:units].reshape(-1) + bias, upper)
-            y = jnp.where(jnp.arange(units * rows) < row[4], y, 0.0)
+            y = jnp.where(jnp.arange(units * rows) < row[Row.DISTINCT], y, 0.0)
             return jnp.pad(y, (0, width - units * rows))
 
         return jax.lax.map(image, state, batch_size=min(_IMAGES, state.shape[0]))

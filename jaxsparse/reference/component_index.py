@@ -1,5 +1,7 @@
 """Tiles placed per connected component in plain jnp, always in order."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,7 +42,7 @@ def component_index(
 
 def label(mask: jax.Array) -> jax.Array:
     """bool[L,B,H,W] -> int32: first pixel of a pixel's 8-connected component; B*H*W elsewhere."""
-    lists, n = mask.shape[0], mask[0].size if mask.shape[0] else 0
+    lists, n = mask.shape[0], math.prod(mask.shape[1:])
     none, top = np.int32(n), np.int32(np.iinfo(np.int32).max)
     start = jnp.where(mask, jnp.arange(n, dtype=jnp.int32).reshape(mask.shape[1:]), none)
     if mask.size == 0:

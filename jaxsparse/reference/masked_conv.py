@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsparse.ops.geometry import Geometry
-from jaxsparse.reference.activations import ACTIVATIONS
+from jaxsparse.core.activations import ACTIVATIONS
+from jaxsparse.core.geometry import Geometry
 
 FLOAT32 = jnp.dtype(jnp.float32)
 

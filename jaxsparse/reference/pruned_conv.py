@@ -1,36 +1,33 @@
 """A convolution with frozen weights by definition: dense, with the kept weights in place."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
-from jaxsparse.ops.geometry import Geometry
-from jaxsparse.pruned.pattern import Pattern
+from jaxsparse.core.geometry import Geometry
 from jaxsparse.reference.masked_conv import masked_conv
-from jaxsparse.reference.pruned_matmul import dense_weight
-
-
-def kernel_shape(pattern: Pattern) -> tuple[int, int, int, int]:
-    """[kh, kw, C/groups, O] of the dense kernel."""
-    kh, kw = pattern.window or (1, 1)
-    return kh, kw, pattern.channels // pattern.groups, pattern.n_out
+from jaxsparse.reference.pruned_matmul import Values, dense_weight
 
 
 def pruned_conv(
     x: jax.Array,
-    values: Any,
+    values: Values,
+    where: np.ndarray,
+    kernel_shape: tuple[int, int, int, int],
     bias: jax.Array | None,
-    pattern: Pattern,
     geometry: Geometry,
     *,
     channels_first: bool,
     activation: str | None,
-    precision: Any,
-    out_dtype: Any,
+    precision: lax.Precision | None,
+    out_dtype: np.dtype,
 ) -> jax.Array:
-    """activation(conv(x, kernel) + bias), summed in float32, rounded once; x is NHWC or NCHW."""
-    kernel = jnp.asarray(dense_weight(pattern, values, kernel_shape(pattern)))
+    """activation(conv(x, kernel) + bias), summed in float32, rounded once; x is NHWC or NCHW.
+
+    The kernel, HWIO, has `values` [kept] at the flat places `where` int[kept].
+    """
+    kernel = jnp.asarray(dense_weight(values, where, kernel_shape))
     x = x.transpose(0, 2, 3, 1) if channels_first else x
     mask = jnp.ones((x.shape[0], *geometry.out_size(x.shape[1:3], kernel.shape[:2])), bool)
     y = masked_conv(

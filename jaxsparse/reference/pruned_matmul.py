@@ -1,19 +1,19 @@
 """Frozen weights by definition: the dense product with the kept weights in place."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from jaxsparse.pruned.pattern import Pattern
-from jaxsparse.pruned.weight import dense_index
-from jaxsparse.reference.activations import ACTIVATIONS
+from jaxsparse.core.activations import ACTIVATIONS
+
+Values = jax.Array | np.ndarray
 
 
-def dense_weight(pattern: Pattern, values: Any, shape: tuple[int, ...]) -> Any:
-    """`values` [kept] in a zero weight of `shape`, [k, n] or HWIO; numpy stays numpy."""
-    where = dense_index(pattern, shape)
+def dense_weight(values: Values, where: np.ndarray, shape: tuple[int, ...]) -> Values:
+    """`values` [kept] at the places `where` int[kept] of a flat zero weight of `shape`, [k, n] or
+    HWIO; numpy stays numpy.
+    """
     if isinstance(values, np.ndarray):
         flat = np.zeros(int(np.prod(shape)), values.dtype)
         flat[where] = values
@@ -24,16 +24,20 @@ def dense_weight(pattern: Pattern, values: Any, shape: tuple[int, ...]) -> Any:
 
 def pruned_matmul(
     x: jax.Array,
-    values: Any,
+    values: Values,
+    where: np.ndarray,
+    outputs: int,
     bias: jax.Array | None,
-    pattern: Pattern,
     *,
     activation: str | None,
-    precision: Any,
-    out_dtype: Any,
+    precision: lax.Precision | None,
+    out_dtype: np.dtype,
 ) -> jax.Array:
-    """activation(x[m, k] @ w[k, n] + bias), summed in float32, rounded once."""
-    weight = jnp.asarray(dense_weight(pattern, values, (pattern.n_in, pattern.n_out)))
+    """activation(x[m, k] @ w[k, n] + bias), summed in float32, rounded once.
+
+    w has `values` [kept] at the flat places `where` int[kept]; n is `outputs`.
+    """
+    weight = jnp.asarray(dense_weight(values, where, (x.shape[1], outputs)))
     y = jnp.dot(x, weight, precision=precision, preferred_element_type=jnp.float32)
     y = y if bias is None else y + jnp.expand_dims(bias, tuple(range(y.ndim - 1)))
     return ACTIVATIONS[activation](y).astype(out_dtype)

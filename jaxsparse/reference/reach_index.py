@@ -35,6 +35,6 @@ def touched_pixels(mask: jax.Array, window: Any, in_hw: Sequence[int]) -> jax.Ar
     """bool[B,H,W]: input pixels that a tap of an active output pixel, bool[B,Ho,Wo], reads."""
     up = window.lhs_dilation
     spread = tuple((n - 1) * u + 1 if n else 0 for n, u in zip(in_hw, up, strict=True))
-    pads = tuple((low, 0) for low in window.pads)
-    seen = reach(mask, window.taps, window.strides, pads, window.dilation, spread)
+    top, left = window.pads
+    seen = reach(mask, window.taps, window.strides, ((top, 0), (left, 0)), window.dilation, spread)
     return seen[:, :: up[0], :: up[1]]

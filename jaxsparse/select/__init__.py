@@ -1,12 +1,36 @@
 """Choosing a variant: settings, tuning tables, the choice, and what `explain` reports of it."""
 
+from jaxsparse.select import bounded as _bounded  # noqa: F401
+from jaxsparse.select import (  # noqa: F401  (they register their choosers)
+    grouped_matmul as _grouped_matmul,
+)
+from jaxsparse.select import masked_conv_dkernel as _masked_conv_dkernel  # noqa: F401
+from jaxsparse.select import masked_conv_stack as _masked_conv_stack  # noqa: F401
+from jaxsparse.select import masked_matmul as _masked_matmul  # noqa: F401
+from jaxsparse.select import pruned as _pruned  # noqa: F401
+from jaxsparse.select.choice import Choice as Choice
 from jaxsparse.select.config import checked as checked
 from jaxsparse.select.config import config as config
+from jaxsparse.select.explain import Explanation as Explanation
 from jaxsparse.select.explain import explain as explain
-from jaxsparse.select.select import Choice as Choice
-from jaxsparse.select.select import Problem as Problem
+from jaxsparse.select.masked_conv import chooser as _masked_conv  # noqa: F401
+from jaxsparse.select.problem import Problem as Problem
 from jaxsparse.select.select import choose as choose
 from jaxsparse.select.select import default_tile as default_tile
-from jaxsparse.select.select import select as select
 from jaxsparse.select.table import TuningTable as TuningTable
+from jaxsparse.select.variants import Variant as Variant
 from jaxsparse.select.variants import variants as variants
+
+__all__ = [
+    "Choice",
+    "Explanation",
+    "Problem",
+    "TuningTable",
+    "Variant",
+    "checked",
+    "choose",
+    "config",
+    "default_tile",
+    "explain",
+    "variants",
+]

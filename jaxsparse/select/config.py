@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
+from jaxsparse.core.types import Selection
 from jaxsparse.select.table import TuningTable
 from jaxsparse.select.variants import Variant
 
@@ -27,9 +28,12 @@ class Settings:
     checked: bool = False
     explain: int | None = None
 
-    def demanded(self, op: str) -> str | None:
-        """The variant that `op` must take, if any."""
-        return self.variant if self.variant_of in (None, op) else None
+    def demanded(self, *ops: str, by_name: bool = True) -> str | None:
+        """The variant that a call must take which goes by the names `ops`, if any. `by_name`: also
+        where a name was given without its op.
+        """
+        speaks = by_name if self.variant_of is None else self.variant_of in ops
+        return self.variant if speaks else None
 
 
 _context = jax.make_user_context(Settings())
@@ -50,7 +54,7 @@ def override(**changes: object) -> Iterator[Settings]:
 @contextlib.contextmanager
 def config(
     *,
-    selection: str | None = None,
+    selection: Selection | None = None,
     variant: str | Variant | None = None,
     deterministic: bool | None = None,
     tuning: TuningTable | None = None,

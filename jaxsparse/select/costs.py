@@ -5,8 +5,9 @@ A wave of compute tiles takes its K steps and a tail, whatever the mask looks li
 staircase in the number of listed tiles; streamed variants share the last wave and grow evenly.
 """
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -118,7 +119,8 @@ def rows_of(candidates: tuple[Candidate, ...]) -> np.ndarray:
     return np.asarray([c.cost for c in candidates], np.float32).reshape(-1, len(COLUMNS))
 
 
-def typical(tiles: Sequence[int], steps: int = 32) -> list[tuple[int, ...]]:
+@functools.cache
+def typical(tiles: tuple[int, ...], steps: int = 32) -> tuple[tuple[int, ...], ...]:
     """The counts of every list at densities from empty to full, where list i has `tiles[i]` tiles.
 
     A third of them as if tiles of all sizes were as dense as those of list 0 (rectangles), a third
@@ -128,7 +130,7 @@ def typical(tiles: Sequence[int], steps: int = 32) -> list[tuple[int, ...]]:
     densities = [i / steps for i in range(steps + 1)]
     flat = [tuple(round(n * d) for n in tiles) for d in densities]
     if len(tiles) == 1:
-        return flat
+        return tuple(flat)
     first, rest = tiles[0], tiles[1:]
     found = flat
     for grain in (lambda n: 2.0, lambda n: first / max(n, 1)):
@@ -136,10 +138,31 @@ def typical(tiles: Sequence[int], steps: int = 32) -> list[tuple[int, ...]]:
             (round(first * d), *(round(n * (1 - (1 - d) ** grain(n))) for n in rest))
             for d in densities
         ]
-    return found
+    return tuple(found)
+
+
+def costs_on(candidates: Iterable[Candidate], masks: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """float64[masks, candidates]: microseconds of each, as `Candidate.at` says."""
+    counts = np.asarray(masks, np.float64)
+
+    def column(c: Candidate) -> np.ndarray:
+        a, b, _, wave, per_wave = c.cost
+        if c.list == EVERY:
+            return np.full(len(counts), a)
+        count = counts[:, c.list]
+        return a + b * count + (wave * np.ceil(count / per_wave) if per_wave else 0.0)
+
+    return np.stack([column(c) for c in candidates], axis=1)
+
+
+def mean_costs(costs: Mapping[str, Candidate], tiles: tuple[int, ...]) -> dict[str, float]:
+    """Mean microseconds of each candidate alone over typical masks; `tiles` as in `typical`."""
+    if not costs:
+        return {}
+    means = costs_on(costs.values(), typical(tiles)).mean(0)
+    return dict(zip(costs, map(float, means), strict=True))
 
 
 def mean_cost(candidates: Sequence[Candidate], *tiles: int) -> float:
     """Mean microseconds of the cheapest candidate over typical masks; `tiles` as in `typical`."""
-    each = [cheapest(candidates, *counts).at(*counts) for counts in typical(tiles)]
-    return sum(each) / len(each)
+    return float(costs_on(candidates, typical(tiles)).min(1).mean())

@@ -3,15 +3,18 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 
 from jaxsparse.ffi.platform import NAMES, reason_against
+from jaxsparse.select.choice import Choice
 from jaxsparse.select.config import override, settings
-from jaxsparse.select.select import Choice
 from jaxsparse.select.table import DENSE
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass
@@ -66,11 +69,11 @@ class Call:
 
 
 @dataclasses.dataclass
-class Explanation:
+class Explanation(Generic[Result]):
     """The calls of one run, in the order in which they were traced, and the function's result."""
 
     calls: list[Call]
-    result: Any
+    result: Result
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.calls)) or "no call of a jaxsparse op"
@@ -80,12 +83,15 @@ _tokens = itertools.count()
 _open: dict[int, list[Call]] = {}
 
 
-def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+def explain(
+    fn: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Explanation[Result]:
     """Run `fn(*args, **kwargs)` under jit and report each call of an op in it.
 
     Args:
         fn: a function that may be jitted.
-        *args, **kwargs: its arguments, arrays or pytrees of arrays.
+        *args: its arguments, arrays or pytrees of arrays.
+        **kwargs: its keyword arguments.
 
     Returns:
         An Explanation; print it. Each Call says which implementation and variant ran, how many
@@ -110,6 +116,11 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
         return Explanation(_open[token], result)
     finally:
         del _open[token]
+
+
+def watched() -> bool:
+    """Whether `explain` is watching this trace."""
+    return settings().explain in _open
 
 
 def record(

@@ -1,59 +1,28 @@
 """One interface, three ways of choosing a variant: at trace time, in the kernel, or by `lax.switch`
-on the index's count.
+on the index's count. A choice is made once for a problem and a setting, and kept.
 """
 
-import dataclasses
+import functools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 
+from jaxsparse.core.device import device_kind, gpu_facts, home_platform
+from jaxsparse.select.choice import Against, Choice, Known, Offer, Reason, chooser
 from jaxsparse.select.config import settings
-from jaxsparse.select.costs import Candidate, cheapest, mean_cost
+from jaxsparse.select.costs import mean_cost, mean_costs
+from jaxsparse.select.problem import Problem
 from jaxsparse.select.sites import note
 from jaxsparse.select.table import DENSE, Entry, Rung, TuningTable, distance, table_for
-from jaxsparse.select.variants import variants
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """What a tuning table knows a call by.
-
-    `n_tiles` is the number of tiles of a full mask: count / n_tiles is the density that the ladder
-    speaks of. `own`: an implementation was demanded by name, so a table does not put XLA's dense
-    operation in its place.
-    """
-
-    op: str
-    platform: str
-    dtype: str
-    features: dict[str, float]
-    n_tiles: int
-    own: bool = False
-
-
-def device_kind(platform: str) -> str:
-    """The kind of this machine's first device of `platform` ("cpu" for every CPU), or "" where
-    there is none.
-    """
-    if platform == "cpu":
-        return "cpu"
-    try:
-        return jax.devices(platform)[0].device_kind
-    except RuntimeError:
-        return ""
+from jaxsparse.select.variants import Op, variants
 
 
 def table_in_force(platform: str) -> TuningTable:
     """The table of `js.config(tuning=)`, else the one shipped for this machine's device."""
     return settings().tuning or table_for(device_kind(platform), platform)
-
-
-def home_platform() -> str:
-    """ "cpu" or "cuda": where JAX runs by default here."""
-    return "cpu" if jax.default_backend() == "cpu" else "cuda"
 
 
 def default_tile() -> tuple[int, int]:
@@ -66,143 +35,200 @@ def entry_for(problem: Problem) -> Entry | None:
     return table_in_force(problem.platform).nearest(problem.op, problem.dtype, problem.features)
 
 
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """What was chosen: the rungs of the ladder (one, when static) or the candidates (when the
-    device chooses), how, and why.
-    """
-
-    how: str
-    rungs: tuple[Rung, ...]
-    why: str
-    candidates: tuple[Candidate, ...] = ()
-
-    def variant(self, counts: Sequence[int], n_tiles: int) -> str:
-        """The variant that runs where list i has `counts[i]` tiles; `n_tiles` are all of list 0."""
-        if self.candidates:
-            return cheapest(self.candidates, *counts).name
-        density = counts[0] / n_tiles if n_tiles else 0.0
-        fits = (r.variant for r in self.rungs if density <= r.up_to)
-        return next(fits, self.rungs[-1].variant)
-
-
-@dataclasses.dataclass(frozen=True)
-class OnDevice:
-    """What an op offers where the device chooses.
-
-    Attributes:
-        candidates: of one call; empty where there are none.
-        tiles: of a full mask, list by list.
-        costs: what every measured variant would cost alone.
-        run: candidates -> function of the op's arrays; None where only the choice is asked for.
-        why_not: why there are no candidates.
-    """
-
-    candidates: tuple[Candidate, ...]
-    tiles: tuple[int, ...]
-    costs: Mapping[str, Candidate]
-    run: Callable[[tuple[Candidate, ...]], Callable[..., Any]] | None = None
-    why_not: str = ""
-
-
 #: Microseconds that choosing on the device costs over a direct call.
 CHOOSING = 0.5
 
-#: A squared log distance past which a table's entry says nothing of dense: a factor of four.
+#: A squared log distance past which a table's entry does not cover dense: a factor of four.
 FAR = math.log(4) ** 2
 
 
-def choose(problem: Problem, names: Collection[str], device: OnDevice | None = None) -> Choice:
-    """Choose among the variants `names` that take this problem, in order of preference where
-    nothing was measured; or leave it to the device, where `device` offers that.
+class _Table:
+    """A tuning table as part of a key: that very one, for the hash of its entries takes longer than
+    most choices.
+    """
+
+    __slots__ = ("table",)
+
+    def __init__(self, table: TuningTable) -> None:
+        self.table = table
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Table) and self.table is other.table
+
+    def __hash__(self) -> int:
+        return id(self.table)
+
+
+class _Force(NamedTuple):
+    """What a choice depends on besides its problem: settings, and facts of this machine."""
+
+    selection: str | None
+    variant: str | None
+    variant_of: str | None
+    table: _Table
+    home: str
+    gpus: tuple[Any, ...]
+
+
+def _in_force(platform: str) -> _Force:
+    now, table, home = settings(), _Table(table_in_force(platform)), home_platform()
+    return _Force(now.selection, now.variant, now.variant_of, table, home, gpu_facts())
+
+
+def choose(op: str, problem: Known) -> Choice:
+    """The choice for a problem of `op` under the settings in force: worked out once, then kept.
+
+    Raises:
+        ValueError: when `js.config(variant=)` names another variant than those that take it.
+    """
+    return _chosen(op, problem, _in_force(problem.known.platform))
+
+
+@functools.lru_cache(maxsize=1024)
+def _chosen(op: str, problem: Known, force: _Force) -> Choice:
+    """`force` is what is in force where this is called; it is here as a key."""
+    found = chooser(op)
+    offer = found.candidates(problem)
+    against = functools.partial(found.against, problem)
+    return decide(problem.known, offer, against, by_name=found.by_name)
+
+
+def decide(
+    problem: Problem,
+    offer: Offer,
+    against: Callable[[], Mapping[str, str]] = dict,
+    *,
+    by_name: bool = True,
+) -> Choice:
+    """Choose among what is offered, or leave it to the device where that is offered and pays.
+
+    Args:
+        problem: what the tables know it by.
+        offer: what could run it.
+        against: asked for what is said of a variant that is demanded and does not take it.
+        by_name: whether the name of a variant alone demands it.
 
     Raises:
         ValueError: when `js.config(variant=)` names another.
     """
-    now = settings()
+    now, platform = settings(), problem.platform
+    facts: dict[str, Any] = {
+        "names": offer.names,
+        "op": problem.op,
+        "dtype": problem.dtype,
+        "device": device_kind(platform) or platform,
+    }
+    asked = now.demanded(problem.called, problem.op, by_name=by_name)
     # One trace serves every platform: a variant is demanded of this machine's, not of the others.
-    asked = now.demanded(problem.op)
-    if asked is not None and (asked in names or problem.platform == home_platform()):
-        if asked not in names:
-            known = asked in (v.name for v in variants(problem.op))
-            fault = "does not take this problem" if known else "is no variant in this build"
-            raise ValueError(
-                f"{problem.op}: js.config(variant={asked!r}) {fault}; "
-                f"on {problem.platform} these take it: {', '.join(names)}"
-            )
-        return Choice("static", (Rung(1.0, asked),), "js.config(variant=)")
+    if asked is not None and (asked in offer.names or platform == home_platform()):
+        if asked not in offer.names:
+            raise ValueError(_refusal(problem, asked, offer.names, against().get(asked)))
+        return Choice(
+            "static", (Rung(1.0, asked),), Reason.DEMANDED, **facts, **_times(offer, asked)
+        )
     entry = entry_for(problem)
-    first = next(iter(names))
     if now.selection == "switch":
-        rungs = tuple(r for r in (entry.ladder if entry else ()) if r.variant in names)
-        why = _why_switch(problem, entry, len(rungs))
-        rungs = rungs or (Rung(1.0, first),)
-        last = Rung(1.0, rungs[-1].variant)
-        return Choice("switch", (*rungs[:-1], last), why)
-    why = "first variant that takes this problem"
-    if entry is not None and entry.static in names and not _unasked(problem, entry):
-        first, why = entry.static, "tuning table"
-    if device is not None and now.selection != "static":
-        against = _against_device(problem, first, device, demanded=now.selection == "device")
-        if not against:
-            how = "chosen by the kernel from the count"
-            return Choice("device", (), how, device.candidates)
-        why = f"{why}; not on the device: {against}"
-    elif now.selection == "device":
-        why = f"{why}; not on the device: {problem.op} offers no such choice"
-    return Choice("static", (Rung(1.0, first),), why)
+        rungs = tuple(r for r in (entry.ladder if entry else ()) if r.variant in offer.names)
+        reason = _why_switch(offer, entry, len(rungs))
+        rungs = rungs or (Rung(1.0, offer.names[0]),)
+        return Choice("switch", (*rungs[:-1], Rung(1.0, rungs[-1].variant)), reason, **facts)
+    first, reason = offer.names[0], offer.reason
+    if entry is not None and entry.static in offer.names and not _unasked(problem, entry):
+        first, reason = entry.static, Reason.TABLE
+    times, speaks = _times(offer, first), None
+    if now.selection == "device" and not offer.by_device:
+        speaks = Against.NOT_OFFERED
+    elif now.selection != "static" and offer.by_device:
+        together = _together(offer)
+        speaks = _against_device(problem, offer, times["us"], together["us"])
+        if speaks is None:
+            chosen = offer.together
+            return Choice("device", (), Reason.COUNT, chosen, **facts, **together)
+        if speaks is Against.ALONE:
+            times |= {"runner_up": "device", "runner_up_us": together["us"]}
+    return Choice("static", (Rung(1.0, first),), reason, against_device=speaks, **facts, **times)
+
+
+def _refusal(problem: Problem, asked: str, names: tuple[str, ...], why: str | None) -> str:
+    """What is said of a variant that is demanded and does not take the problem."""
+    known = why is not None or asked in (v.name for v in variants(cast(Op, problem.op)))
+    fault = "does not take this problem" if known else "is not a variant in this build"
+    fault = fault if why is None else f"{fault} ({why})"
+    return (
+        f"{problem.called}: js.config(variant={asked!r}) {fault}; "
+        f"on {problem.platform} these take it: {', '.join(names)}"
+    )
 
 
 def _unasked(problem: Problem, entry: Entry) -> bool:
-    """Whether the table's choice is the dense operation for a problem it does not speak of: one
+    """Whether the table's choice is the dense operation for a problem it does not cover: one
     that is far from what was measured, or whose implementation was demanded.
     """
     far = distance(entry.features, problem.features) > FAR
     return entry.static == DENSE and (far or problem.own)
 
 
-def _why_switch(problem: Problem, entry: Entry | None, rungs: int) -> str:
-    """What `explain` says of a ladder of `rungs`."""
-    if rungs > 1:
-        return "lax.switch on the density of the index"
-    if rungs == 1:
-        return "tuning table: one variant at every density"
-    if entry is not None:
-        return "no variant of the tuning table takes this problem: first variant that does"
-    device = device_kind(problem.platform) or problem.platform
-    return f"nothing measured for {device}: first variant; js.tune makes a table"
+def _why_switch(offer: Offer, entry: Entry | None, rungs: int) -> Reason:
+    """The reason of a ladder with `rungs`."""
+    if rungs:
+        return Reason.DENSITY if rungs > 1 else Reason.ONE_RUNG
+    if offer.reason is not Reason.FIRST:
+        return offer.reason
+    return Reason.UNMEASURED if entry is None else Reason.NOT_IN_TABLE
 
 
-def _against_device(problem: Problem, static: str, device: OnDevice, *, demanded: bool) -> str:
-    """What speaks against leaving the choice to the device, or ""."""
-    if not device.candidates:
-        return device.why_not
-    if demanded:
-        return ""
+def _times(offer: Offer, name: str) -> dict[str, Any]:
+    """The expected time of one variant alone, and the next one."""
+    alone = mean_costs(offer.costs, offer.tiles)
+    us = alone.pop(name, None)
+    other = min((n for n in alone if n in offer.names), key=lambda n: alone[n], default=None)
+    return {"us": us, "runner_up": other, "runner_up_us": None if other is None else alone[other]}
+
+
+def _together(offer: Offer) -> dict[str, Any]:
+    """The expected time of the call whose kernel chooses, and the best variant alone."""
+    if not offer.together:
+        return {"us": None}
+    us = mean_cost(offer.together, *offer.tiles) + CHOOSING
+    alone = _times(offer, "")
+    return {**alone, "us": us}
+
+
+def _against_device(
+    problem: Problem, offer: Offer, alone: float | None, together: float | None
+) -> Against | None:
+    """What speaks against leaving the choice to the device, which takes `together` microseconds,
+    where the static choice takes `alone`.
+    """
+    if together is None:
+        return offer.against
+    if settings().selection == "device":
+        return None
     if problem.platform != "cuda":
-        return "js.config(selection=) does not ask for it"
-    if static in device.costs:
-        alone = mean_cost((device.costs[static],), *device.tiles)
-        together = mean_cost(device.candidates, *device.tiles) + CHOOSING
-        if together >= alone:
-            return f"{static} alone takes {alone:.1f} us on average, they {together:.1f}"
-    return ""
+        return Against.NOT_ASKED
+    return Against.ALONE if alone is not None and together >= alone else None
 
 
-def select(
+def run(
     problem: Problem,
+    choice: Choice,
     branches: Mapping[str, Callable[..., Any]],
     count: jax.Array,
-    device: OnDevice | None = None,
+    together: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """A function of the op's arrays that runs one of `branches` (name -> function with equal result
-    types), or what `device` offers.
+    """A function of the op's arrays that runs what was chosen.
 
-    `count` is the number of active tiles, on the device; only `selection="switch"` reads it here.
+    Args:
+        problem: for the tuner, which watches.
+        choice: of this problem.
+        branches: name -> function, with equal result types, of every name in the choice.
+        count: active tiles, on the device; only `selection="switch"` reads it here.
+        together: the call whose kernel chooses among the choice's candidates.
     """
-    choice = choose(problem, branches, device)
-    if choice.candidates and device is not None and device.run is not None:
-        return _noted(problem, branches, device.run(choice.candidates))
+    if choice.candidates:
+        if together is None:
+            raise TypeError(f"{problem.op}: there is no call that chooses on the device")
+        return _noted(problem, branches, together)
     rungs = choice.rungs
     if len(rungs) == 1:
         return _noted(problem, branches, branches[rungs[0].variant])

@@ -6,14 +6,12 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
 from jaxsparse.select.config import override, settings
-
-if TYPE_CHECKING:
-    from jaxsparse.select.select import Problem
+from jaxsparse.select.problem import Problem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Site:
     (`jax.ShapeDtypeStruct`) of the arrays it was traced with, a `TileIndex` among them.
     """
 
-    problem: "Problem"
+    problem: Problem
     branches: Mapping[str, Callable[..., Any]]
     operands: tuple[Any, ...]
 
@@ -63,7 +61,7 @@ def watch(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Site]:
 
 
 def note(
-    problem: "Problem", branches: Mapping[str, Callable[..., Any]], operands: tuple[Any, ...]
+    problem: Problem, branches: Mapping[str, Callable[..., Any]], operands: tuple[Any, ...]
 ) -> None:
     """Called by `select` for every choice: keep it when someone is watching this trace."""
     sites = _open.get(settings().explain or 0)

@@ -3,17 +3,26 @@
 import functools
 import json
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 #: What has variants on some platform.
-OPS = (
+Op = Literal[
     "masked_conv",
     "masked_conv_dkernel",
+    "masked_conv_stack",
+    "masked_dense",
     "masked_matmul",
     "grouped_matmul",
+    "grouped_gated",
     "pruned_matmul",
     "pruned_conv",
-)
+    "bounded_matmul",
+    "bounded_network",
+]
+OPS: tuple[Op, ...] = get_args(Op)
+
+#: An op that runs as another -> that other.
+_RUNS_AS = {"masked_dense": "masked_conv"}
 
 
 #: op -> the tables that hold more of its variants, after its own.
@@ -22,7 +31,7 @@ _MORE = {"masked_conv": ("masked_conv_mma",)}
 
 class Variant(NamedTuple):
     """One way to run an op: its name, platform, the number that its handler knows it by (-1 where
-    it is no row of a handler's table) and the fields of its row.
+    it is not a row of a handler's table) and the fields of its row.
     """
 
     op: str
@@ -45,28 +54,31 @@ _BESIDE: dict[str, list[tuple[str, str]]] = {}
 
 
 def also_runs(op: str, platform: str, *names: str) -> None:
-    """Let `variants(op)` list names that are no rows of a table: the dense operation, executors."""
+    """Let `variants(op)` list names that are not in a table: the dense operation, executors."""
     _BESIDE.setdefault(op, []).extend((platform, name) for name in names)
 
 
-def variants(op: str) -> list[Variant]:
-    """The variants of `op`, on every platform that this build has kernels for: each is one that
-    `js.config(variant=)` takes, except those of "masked_conv_dkernel" (the gradient of a
-    convolution's kernel), which a rule chooses and which are CUDA's only.
+def variants(op: Op) -> list[Variant]:
+    """The variants of `op`, on every platform that this build has kernels for.
+
+    `js.config(variant=)` takes each of them. The name alone speaks to "masked_conv",
+    "masked_dense", "masked_matmul", "grouped_matmul", "pruned_matmul" and "pruned_conv"; of the
+    other ops it takes the Variant itself.
 
     Args:
-        op: "masked_conv", "masked_conv_dkernel", "masked_matmul", "grouped_matmul",
-            "pruned_matmul" or "pruned_conv".
+        op: one of `OPS`: the name of an op, or "masked_conv_dkernel" (the gradient of a
+            convolution's kernel, whose variants are CUDA's only).
 
     Raises:
         ValueError: when there is no such op.
     """
-    rows = [v for platform in ("cpu", "cuda") for v in table(op, platform).values()]
-    built = {p for p in ("cpu", "cuda") if (_folder() / p).is_dir()}
-    beside = [Variant(op, p, name, -1, {}) for p, name in _BESIDE.get(op, ()) if p in built]
     if op not in OPS:
         raise ValueError(f"op={op!r} is none of {', '.join(sorted(OPS))}")
-    return rows + beside
+    runs = _RUNS_AS.get(op, op)
+    rows = [v for platform in ("cpu", "cuda") for v in table(runs, platform).values()]
+    built = {p for p in ("cpu", "cuda") if (_folder() / p).is_dir()}
+    beside = [Variant(op, p, name, -1, {}) for p, name in _BESIDE.get(runs, ()) if p in built]
+    return [v._replace(op=op) for v in rows] + beside
 
 
 def _folder() -> Any:

@@ -9,3 +9,15 @@ from jaxsparse.testing.masks import make_masks as make_masks
 from jaxsparse.testing.masks import masks_of_tile_density as masks_of_tile_density
 from jaxsparse.testing.masks import photograph as photograph
 from jaxsparse.testing.masks import tile_density as tile_density
+
+__all__ = [
+    "CASES",
+    "MASKS",
+    "ConvCase",
+    "case",
+    "cases",
+    "make_masks",
+    "masks_of_tile_density",
+    "photograph",
+    "tile_density",
+]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsparse.ops.geometry import Geometry, resolve_padding
+from jaxsparse.core.geometry import Geometry, resolve_padding
 
 Pair = tuple[int, int]
 

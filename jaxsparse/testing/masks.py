@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-from scipy import ndimage
 
 from jaxsparse.mask.blobs import blobs, edges, random_pixels, rectangles
 
@@ -41,6 +40,8 @@ def _scene(height: int = 427, width: int = 640) -> np.ndarray:
 
 def _edges(shape: Shape, density: float, seed: int) -> np.ndarray:
     """The edges of crops of the photograph; a crop is as large as fits and scaled to the shape."""
+    from scipy import ndimage
+
     photo = photograph()
     rng = np.random.default_rng(seed)
     images = []

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from jaxsparse.core.types import ExpertActivation
+
 Block = tuple[int, int]
 
 
@@ -76,7 +78,7 @@ class MoeCase:
     hidden: int
     experts: int
     top_k: int = 1
-    activation: str = "relu"
+    activation: ExpertActivation = "relu"
     tags: frozenset[str] = frozenset()
 
     @property

@@ -1,3 +1,5 @@
 """Measuring variants into a tuning table: `js.tune`, `jaxsparse tune`."""
 
-from jaxsparse.tune.tuner import tune as tune
+from jaxsparse.tune.api import tune as tune
+
+__all__ = ["tune"]

@@ -11,14 +11,15 @@ from rich.console import Console
 from rich.table import Table
 
 from jaxsparse.bench.command import find_cases, parse_tile, platform_tag
-from jaxsparse.bench.report import make_folders
+from jaxsparse.bench.report.report import make_folders
 from jaxsparse.index import tile_index
 from jaxsparse.ops import masked_conv
 from jaxsparse.select.sites import Site
 from jaxsparse.select.table import TuningTable
 from jaxsparse.testing import ConvCase
+from jaxsparse.tune.api import DENSITIES
 from jaxsparse.tune.cache import CostCache, default_folder
-from jaxsparse.tune.tuner import DENSITIES, measure, sites_of, table_of
+from jaxsparse.tune.tuner import measure, sites_of, table_of
 
 
 def tune(

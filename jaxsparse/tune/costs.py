@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from jaxsparse.select.portfolio import greedy, ladder, set_cost, widened
-from jaxsparse.select.select import Problem
+from jaxsparse.select.problem import Problem
 from jaxsparse.select.table import DENSE, Entry, Rung
 
 #: A variant that lowers the mean best time by less than this share is not worth a rung.

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsparse.bench.chain import ChainSide, Pool, tolerance
-from jaxsparse.bench.timing import interleave
+from jaxsparse.bench.measure.chain import ChainSide, Pool, tolerance
+from jaxsparse.bench.measure.timing import interleave
 from jaxsparse.bits import pack_mask
 from jaxsparse.index import TileIndex, tile_index
 from jaxsparse.select.sites import Site

@@ -6,22 +6,20 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
 
-import jax
 import numpy as np
 from scipy.optimize import nnls
 
-from jaxsparse.index.chosen import no_index
-from jaxsparse.ops.masked_conv_cost import LISTED, Work, features
-from jaxsparse.ops.masked_conv_portfolio import held
-from jaxsparse.ops.masked_conv_run import on_device
 from jaxsparse.select.config import config
 from jaxsparse.select.costs import EVERY, Candidate, cheapest
-from jaxsparse.select.select import Problem
+from jaxsparse.select.masked_conv.chooser import candidates as offer
+from jaxsparse.select.masked_conv.cost import LISTED, Work, features
+from jaxsparse.select.masked_conv.portfolio import held
+from jaxsparse.select.problem import Problem
 from jaxsparse.select.table import DENSE, Entry, Rate, TuningTable
 from jaxsparse.select.variants import table
 from jaxsparse.testing import ConvCase
 from jaxsparse.tune.costs import Costs
-from jaxsparse.tune.sweep import TILES, Sample, params_of
+from jaxsparse.tune.sweep import TILES, Sample, problem_of
 
 OP = "masked_conv"
 #: (start in us, fill in us a megabyte) of a typical variant and how much a deviation by 1 weighs:
@@ -187,11 +185,8 @@ def judge(samples: Iterable[Sample], table: TuningTable, cases: Sequence[ConvCas
 
 def candidates_of(case: ConvCase, dtype: str, tuning: TuningTable) -> tuple[Candidate, ...]:
     """What a call of the case chooses among under a table."""
-    x = jax.ShapeDtypeStruct(case.x_shape, dtype)
-    kernel = jax.ShapeDtypeStruct(case.kernel_shape, dtype)
     with config(tuning=tuning):
-        index = no_index(case.mask_shape, TILES)
-        return on_device(params_of(case, dtype), "cuda", x, kernel, index).candidates
+        return offer(problem_of(case, dtype)).together
 
 
 def _stands(variant: str) -> bool:

@@ -15,18 +15,20 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from jaxsparse.bench.chain import tolerance
-from jaxsparse.bench.conv_probe import ConvProbe
-from jaxsparse.index.chosen import ChosenIndex, lists_of, no_index
+from jaxsparse.bench.masked_conv.probe import ConvProbe
+from jaxsparse.bench.measure.chain import tolerance
+from jaxsparse.index.chosen import ChosenIndex, no_index
 from jaxsparse.index.portfolio import portfolio_index
 from jaxsparse.index.types import TileIndex
 from jaxsparse.ops import masked_conv
-from jaxsparse.ops import masked_conv_device as device
-from jaxsparse.ops import masked_conv_portfolio as portfolio
-from jaxsparse.ops.masked_conv_core import ConvParams
-from jaxsparse.ops.masked_conv_native import reason_against
+from jaxsparse.ops.masked_conv import device as device
+from jaxsparse.ops.masked_conv.core import ConvParams
+from jaxsparse.ops.masked_conv.run import problem_of as conv_problem
 from jaxsparse.select.config import config
 from jaxsparse.select.costs import COLUMNS, EVERY, Candidate
+from jaxsparse.select.masked_conv import portfolio as portfolio
+from jaxsparse.select.masked_conv.problem import ConvProblem
+from jaxsparse.select.masked_conv.reasons import half_empty, reason_against
 from jaxsparse.select.table import DENSE
 from jaxsparse.select.variants import table
 from jaxsparse.testing import ConvCase
@@ -74,6 +76,14 @@ def params_of(case: ConvCase, dtype: str) -> ConvParams:
     return ConvParams(case.geometry, None, "default", dtype)
 
 
+def problem_of(case: ConvCase, dtype: str) -> ConvProblem:
+    """What the choice for a call of the case depends on, where both lists are given."""
+    p, index = params_of(case, dtype), no_index(case.mask_shape, TILES)
+    x = jax.ShapeDtypeStruct(case.x_shape, dtype)
+    kernel = jax.ShapeDtypeStruct(case.kernel_shape, dtype)
+    return conv_problem(p, "cuda", x, kernel, index)
+
+
 def _lists(mask: jax.Array) -> Any:
     return portfolio_index(mask, TILES, jnp.zeros((1, len(COLUMNS)), jnp.float32)).indices
 
@@ -89,9 +99,7 @@ def all_candidates(case: ConvCase, dtype: str) -> list[Candidate]:
     unless it splits K, one over every tile. Their costs are not known. mma.sync rows only where
     nothing else takes the problem: they would not stand beside other rows.
     """
-    p, index = params_of(case, dtype), no_index(case.mask_shape, TILES)
-    x = jax.ShapeDtypeStruct(case.x_shape, dtype)
-    kernel = jax.ShapeDtypeStruct(case.kernel_shape, dtype)
+    problem = problem_of(case, dtype)
     rows, found = table("masked_conv", "cuda"), []
     for row in rows.values():
         if not row.fields.get("tile_m") or not portfolio.held(row):
@@ -99,10 +107,7 @@ def all_candidates(case: ConvCase, dtype: str) -> list[Candidate]:
         place = BOXES if row.fields["box"] else 0
         if place and min(case.mask_shape[1:]) < TILES[place][0]:
             continue
-        like = lists_of(index)[place]
-        if device.half_empty(row, case.outputs) or reason_against(
-            p, "cuda", row.name, x, kernel, like
-        ):
+        if half_empty(row, case.outputs) or reason_against(problem, row.name, TILES[place]):
             continue
         places = (place,) if portfolio.splits(row) else (place, EVERY)
         found += [Candidate(row.name, row.number, at, _unknown(at)) for at in places]

@@ -1,9 +1,8 @@
-"""`js.tune`: from the ops in a function, through measurements, to a tuning table."""
+"""What `js.tune` does: from the ops in a function, through measurements, to a tuning table."""
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,118 +11,16 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from jaxsparse.bench.provenance import provenance
+from jaxsparse.bench.report.provenance import provenance
+from jaxsparse.core.device import device_kind
 from jaxsparse.index import TileIndex
-from jaxsparse.select.select import Problem, device_kind
+from jaxsparse.select.problem import Problem
 from jaxsparse.select.sites import Site, watch
 from jaxsparse.select.table import TuningTable
 from jaxsparse.testing import make_masks
-from jaxsparse.tune.cache import CostCache, default_folder
+from jaxsparse.tune.cache import CostCache
 from jaxsparse.tune.costs import Costs
 from jaxsparse.tune.measure import index_of, measure_site
-
-DENSITIES = (0.02, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
-Masks = str | Sequence[str] | Sequence[Any] | np.ndarray | jax.Array
-
-
-def tune(
-    fn: Callable[..., Any],
-    *args: Any,
-    masks: Masks = "blobs",
-    densities: float | Sequence[float] = DENSITIES,
-    size: int = 4,
-    least: int = 1,
-    calls: int = 10,
-    samples: int = 7,
-    cache: bool | str | Path = True,
-    progress: bool = True,
-) -> TuningTable:
-    """Measure every variant of every op with a `TileIndex` (`masked_conv`) that `fn(*args)` calls,
-    and tabulate which to run at which density. Other ops keep the tables that are shipped; for
-    frozen weights see `js.pruned.tune`.
-
-    Use the result with `js.config(tuning=table)`; `table.to_json()` keeps it, and
-    `jaxsparse.select.table.TuningTable.from_json` reads it. It holds ladders and no rates:
-    `selection="device"` is `"static"` under it, as `js.explain` says (docs/selection.md).
-
-    Args:
-        fn: a function that may be jitted. It is traced, not run; gradients in it are tuned as well.
-        *args: its arguments: arrays, their shapes (`jax.ShapeDtypeStruct`), or pytrees of them.
-        masks: what the ops will see: the names of generators ("blobs", "fine_blobs", "edges",
-            "rectangles", "random"), or masks bool[B, H, W] from real data (one, or a sequence of
-            them), which are scaled to each op's size.
-        densities: shares of active pixels to draw named masks at, at least one.
-        size: the most variants in a ladder (the dense operation counts), at least 1.
-        least: the least variants in a ladder, the dense operation among them where it is above 1,
-            also where fewer are as fast: each is put where it costs least. At most `size`; there
-            are no more than densities that were measured and variants that ran.
-        calls: in a timed chain, at least 1.
-        samples: timed rounds, at least 1.
-        cache: keep measurements in the user's cache, or in this folder, and take them from there;
-            False measures anew.
-        progress: a progress bar on standard error.
-
-    Returns:
-        A TuningTable for this machine's device, one entry for each different problem.
-
-    Raises:
-        TypeError, ValueError: for a wrong option, naming it; when no op in `fn` has variants to
-            choose among here; for a mask or density that does not exist.
-
-    Warns:
-        RuntimeWarning: for a variant that failed or gave a wrong result, and for an op with
-            variants but no `TileIndex`; they are left out.
-    """
-    for name, given in (("size", size), ("least", least), ("calls", calls), ("samples", samples)):
-        if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
-            raise ValueError(f"{name}={given!r}; it takes an int of 1 or more")
-    if least > size:
-        raise ValueError(f"least={least} is above size={size}")
-    if not isinstance(cache, (bool, str, Path)):
-        raise TypeError(f"cache must be a bool or a folder, not {type(cache).__name__}")
-    densities, masks = _densities(densities), _masks(masks)
-    if not densities and isinstance(masks[0], str):
-        raise ValueError("densities is empty: named masks need at least one")
-    sites = sites_of(fn, *args)
-    if not sites:
-        raise ValueError(
-            "fn calls no jaxsparse op that has variants on this platform: nothing to tune "
-            "(js.pruned.tune measures a frozen weight's)"
-        )
-    folder = default_folder() if cache is True else None if cache is False else Path(cache)
-    measured = measure(
-        sites,
-        masks=masks,
-        densities=densities,
-        calls=calls,
-        samples=samples,
-        cache=CostCache(folder),
-        progress=progress,
-    )
-    return table_of(sites, measured, size, least=least)
-
-
-def _densities(given: Any) -> tuple[float, ...]:
-    """`densities` as a tuple of shares."""
-    try:
-        found = tuple(float(d) for d in (given if np.ndim(given) else (given,)))
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"densities={given!r}; it takes numbers from 0 to 1") from error
-    if not all(0 <= d <= 1 for d in found):
-        raise ValueError(f"densities={given!r}; it takes numbers from 0 to 1")
-    return found
-
-
-def _masks(given: Any) -> list[Any]:
-    """`masks` as a list of names or of arrays, one array bool[B, H, W] as a list of it."""
-    if isinstance(given, str) or (hasattr(given, "ndim") and given.ndim == 3):
-        return [given]
-    if not isinstance(given, Iterable):
-        raise TypeError(f"masks takes names or bool[B, H, W] arrays, not {type(given).__name__}")
-    found = list(given)
-    if not found:
-        raise ValueError("masks is empty")
-    return found
 
 
 def sites_of(fn: Callable[..., Any], *args: Any) -> list[Site]:
@@ -149,7 +46,7 @@ def sites_of(fn: Callable[..., Any], *args: Any) -> list[Site]:
 def measure(
     sites: Sequence[Site],
     *,
-    masks: Masks,
+    masks: list[Any],
     densities: Sequence[float],
     calls: int,
     samples: int,
@@ -212,7 +109,7 @@ def table_of(
 
 
 def draw_masks(
-    masks: Masks, shape: tuple[int, int, int], densities: Sequence[float]
+    masks: list[Any], shape: tuple[int, int, int], densities: Sequence[float]
 ) -> list[np.ndarray]:
     """Masks of a shape: each named generator at each density, or real ones scaled to it.
 

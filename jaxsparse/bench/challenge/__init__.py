@@ -1,0 +1,1 @@
+"""The sparse DNN challenge: `python -m jaxsparse.bench.challenge`."""

@@ -1,0 +1,1 @@
+"""`jaxsparse bench masked_conv`: masked against dense convolutions, and the floor."""

@@ -1,0 +1,1 @@
+"""How times are taken: chains of calls, interleaved samples, events on the GPU."""

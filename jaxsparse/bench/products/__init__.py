@@ -1,0 +1,1 @@
+"""`jaxsparse bench` of matrix products and of frozen weights."""

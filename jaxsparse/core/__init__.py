@@ -1,0 +1,1 @@
+"""What every op stands on: checks, geometry, batching, integers, activations, dtypes, devices."""

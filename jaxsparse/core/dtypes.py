@@ -1,0 +1,10 @@
+"""The dtypes that the kernels take."""
+
+import jax.numpy as jnp
+import numpy as np
+
+#: Name -> the number that the handlers know it by.
+DTYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
+#: Those of 16 bits.
+HALF = ("bfloat16", "float16")
+FLOATS = tuple(np.dtype(getattr(jnp, name)) for name in DTYPES)

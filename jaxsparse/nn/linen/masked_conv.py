@@ -1,0 +1,121 @@
+"""`js.nn.linen.MaskedConv`: flax.linen's Conv, computed where a spatial mask holds."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import linen
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
+
+from jaxsparse.core.types import Activation
+from jaxsparse.ffi import Implementation
+from jaxsparse.index import TileIndex
+from jaxsparse.nn import conv
+from jaxsparse.nn.checks import check_dtypes
+
+
+class MaskedConv(linen.Conv):
+    """flax's 2-D Conv, computed only where a spatial mask holds.
+
+    Every field of `flax.linen.Conv` with its name, default and meaning (`mask` is flax's mask on
+    the *weights*), and the same parameters: a checkpoint of a Conv loads unchanged, both ways.
+    Two more fields:
+
+    Attributes:
+        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+
+    Raises:
+        ValueError: when the layer is made with an option that the masked form cannot take: a kernel
+            that is not 2-D, input_dilation other than 1, CIRCULAR, REFLECT or CAUSAL padding,
+            another convolution function.
+    """
+
+    activation: Activation | None = None
+    implementation: Implementation = None
+
+    def __post_init__(self) -> None:
+        conv.check_options(
+            self.kernel_size,
+            self.padding,
+            self.input_dilation,
+            self.activation,
+            self.feature_group_count,
+            self.features,
+        )
+        check_dtypes(dtype=self.dtype, param_dtype=self.param_dtype)
+        if self.conv_general_dilated is not None or self.conv_general_dilated_cls is not None:
+            raise ValueError("conv_general_dilated: MaskedConv brings its own convolution")
+        super().__post_init__()
+
+    @linen.compact
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        inputs: Float[ArrayLike, "*batch H W C"],
+        spatial_mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex | None = None,
+        *,
+        base: Float[ArrayLike, "*batch Ho Wo features"] | None = None,
+        residual: Float[ArrayLike, "*batch Ho Wo features"] | None = None,
+    ) -> Float[Array, "*batch Ho Wo features"]:
+        """`where(spatial_mask, activation(conv(inputs) + bias + residual), base)`.
+
+        Args:
+            inputs: float32, bfloat16 or float16 [*batch, H, W, C]; promoted with the parameters
+                as in flax.
+            spatial_mask: the output pixels to compute, bool[*batch, Ho, Wo] or a `js.TileIndex` of
+                all batch axes flattened; None computes every pixel with XLA's dense convolution,
+                exactly like flax.
+            base: what the other pixels are, in the result's dtype; None means zeros. Not read when
+                `spatial_mask` is None.
+            residual: added before the activation, in the result's shape and dtype.
+
+        Returns:
+            [*batch, Ho, Wo, features] in the promoted dtype.
+
+        Raises:
+            TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
+        """
+        conv.check_inputs(inputs, self.feature_group_count)
+        inputs = jnp.asarray(inputs)
+        if spatial_mask is None:
+            return conv.finish_dense(super().__call__(inputs), self.activation, residual)
+        shape = (*self.kernel_size, inputs.shape[-1] // self.feature_group_count, self.features)  # pyright: ignore
+        kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
+        if self.mask is not None:
+            if self.mask.shape != shape:
+                raise ValueError(f"mask has shape {self.mask.shape}; the kernel has {shape}")
+            kernel = kernel * self.mask
+        bias = None
+        if self.use_bias:
+            bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype)
+        x, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
+        return self._masked(x, kernel, bias, spatial_mask, base, residual)
+
+    def _masked(
+        self,
+        x: jax.Array | None,
+        kernel: jax.Array | None,
+        bias: jax.Array | None,
+        spatial_mask: ArrayLike | TileIndex,
+        base: ArrayLike | None,
+        residual: ArrayLike | None,
+    ) -> jax.Array:
+        assert x is not None
+        assert kernel is not None
+        return conv.run(
+            x,
+            kernel,
+            bias,
+            spatial_mask,
+            base,
+            residual,
+            strides=self.strides,
+            padding=self.padding,
+            kernel_dilation=self.kernel_dilation,
+            groups=self.feature_group_count,
+            activation=self.activation,
+            precision=self.precision,
+            preferred_element_type=None,
+            implementation=self.implementation,
+        )

@@ -1,0 +1,174 @@
+"""`js.nn.nnx.MaskedConv`: flax.nnx's Conv, computed where a spatial mask holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from flax.nnx.nn.dtypes import promote_dtype
+from flax.nnx.nn.linear import default_bias_init, default_kernel_init
+from flax.typing import PrecisionLike, PromoteDtypeFn
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Array, Bool, Float
+
+from jaxsparse.core.types import Activation
+from jaxsparse.ffi import Implementation
+from jaxsparse.index import TileIndex
+from jaxsparse.nn import conv
+from jaxsparse.nn.checks import check_dtypes
+from jaxsparse.nn.nnx.signature import ConstructorSignature
+from jaxsparse.nn.types import Initializer, MaskedPadding, Steps
+
+
+class MaskedConv(nnx.Conv):
+    """flax's 2-D Conv, computed only where a spatial mask holds.
+
+    Every argument of `flax.nnx.Conv` with its name, default and meaning (`mask` is flax's mask on
+    the *weights*), and the same parameters: the state of a Conv loads unchanged, both ways.
+    Two more arguments, `activation` and `implementation`:
+
+    Args:
+        in_features: channels of the input.
+        out_features: channels of the result.
+        kernel_size: two ints.
+        strides: one or two positive ints; None is 1.
+        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+        rngs: `nnx.Rngs` that the parameters are drawn from.
+        padding, kernel_dilation, feature_group_count, use_bias, mask, dtype, param_dtype,
+        precision, kernel_init, bias_init, promote_dtype, preferred_element_type,
+        kernel_metadata, bias_metadata: as in flax.
+        input_dilation, conv_general_dilated: flax's, and not taken.
+
+    Raises:
+        ValueError: for an option that the masked form cannot take: a kernel that is not 2-D,
+            input_dilation other than 1, CIRCULAR, REFLECT or CAUSAL padding, another convolution
+            function.
+    """
+
+    __signature__ = ConstructorSignature()
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        kernel_size: Sequence[int],
+        strides: Steps = 1,
+        *,
+        padding: MaskedPadding = "SAME",
+        input_dilation: Steps = 1,
+        kernel_dilation: Steps = 1,
+        feature_group_count: int = 1,
+        use_bias: bool = True,
+        mask: jax.Array | None = None,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
+        precision: PrecisionLike = None,
+        kernel_init: Initializer = default_kernel_init,
+        bias_init: Initializer = default_bias_init,
+        conv_general_dilated: None = None,
+        promote_dtype: PromoteDtypeFn = promote_dtype,
+        preferred_element_type: DTypeLike | None = None,
+        activation: Activation | None = None,
+        implementation: Implementation = None,
+        rngs: nnx.Rngs,
+        kernel_metadata: Mapping[str, object] = MappingProxyType({}),
+        bias_metadata: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        conv.check_options(
+            kernel_size,
+            padding,
+            input_dilation,
+            activation,
+            feature_group_count,
+            out_features,
+        )
+        check_dtypes(dtype=dtype, param_dtype=param_dtype)
+        if conv_general_dilated is not None:
+            raise ValueError("conv_general_dilated: MaskedConv brings its own convolution")
+        super().__init__(
+            in_features,
+            out_features,
+            kernel_size,
+            strides,
+            padding=padding,
+            kernel_dilation=kernel_dilation,
+            feature_group_count=feature_group_count,
+            use_bias=use_bias,
+            mask=mask,
+            dtype=dtype,
+            param_dtype=param_dtype,
+            precision=precision,
+            kernel_init=kernel_init,
+            bias_init=bias_init,
+            promote_dtype=promote_dtype,
+            preferred_element_type=preferred_element_type,
+            rngs=rngs,
+            kernel_metadata=kernel_metadata,
+            bias_metadata=bias_metadata,
+        )
+        self.activation: Activation | None = activation
+        self.implementation: Implementation = (
+            implementation
+            if implementation is None or isinstance(implementation, str)
+            else tuple(implementation)
+        )
+
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        inputs: Float[ArrayLike, "*batch H W C"],
+        spatial_mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex | None = None,
+        *,
+        base: Float[ArrayLike, "*batch Ho Wo O"] | None = None,
+        residual: Float[ArrayLike, "*batch Ho Wo O"] | None = None,
+    ) -> Float[Array, "*batch Ho Wo O"]:
+        """`where(spatial_mask, activation(conv(inputs) + bias + residual), base)`.
+
+        Args:
+            inputs: float32, bfloat16 or float16 [*batch, H, W, C]; promoted with the parameters
+                as in flax.
+            spatial_mask: the output pixels to compute, bool[*batch, Ho, Wo] or a `js.TileIndex` of
+                all batch axes flattened; None computes every pixel with XLA's dense convolution,
+                exactly like flax.
+            base: what the other pixels are, in the result's dtype; None means zeros. Not read when
+                `spatial_mask` is None.
+            residual: added before the activation, in the result's shape and dtype.
+
+        Returns:
+            [*batch, Ho, Wo, out_features] in the promoted dtype, or in preferred_element_type.
+
+        Raises:
+            TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
+        """
+        conv.check_inputs(inputs, self.feature_group_count)
+        inputs = jnp.asarray(inputs)
+        if spatial_mask is None:
+            return conv.finish_dense(super().__call__(inputs), self.activation, residual)
+        kernel = self.kernel[...]
+        if self.mask is not None:
+            if self.mask.shape != self.kernel_shape:
+                raise ValueError(
+                    f"mask has shape {self.mask.shape}; the kernel has {self.kernel_shape}"
+                )
+            kernel = kernel * self.mask
+        bias: jax.Array | None = None if self.bias is None else self.bias[...]
+        x, kernel, bias = self.promote_dtype((inputs, kernel, bias), dtype=self.dtype)
+        return conv.run(
+            x,
+            kernel,
+            bias,
+            spatial_mask,
+            base,
+            residual,
+            strides=self.strides,
+            padding=self.padding,
+            kernel_dilation=self.kernel_dilation,
+            groups=self.feature_group_count,
+            activation=self.activation,
+            precision=self.precision,
+            preferred_element_type=self.preferred_element_type,
+            implementation=self.implementation,
+        )

@@ -1,0 +1,1 @@
+"""`bounded_matmul`: one saturated layer; `converged` runs a stack of them."""

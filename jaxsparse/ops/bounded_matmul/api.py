@@ -1,0 +1,222 @@
+"""`bounded_matmul`: the public face. Checks at trace time, then one layer on whatever platform
+runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from jaxsparse.bounded.activations import Activations, check_values
+from jaxsparse.bounded.layer import Layer
+from jaxsparse.core.batching import entries, fold, loop_over, unfold
+from jaxsparse.core.checks import check_bool
+from jaxsparse.core.types import Dataflow
+from jaxsparse.ffi import Implementation, dispatch, lift
+from jaxsparse.ffi.platform import NAMES, implementation_key, plan
+from jaxsparse.ops.bounded_matmul import run as bounded_run
+from jaxsparse.ops.bounded_matmul.centroids import CENTROIDS, advance, gather_centroids
+from jaxsparse.recorder import MIXED, Recorder, choose_segment, probe
+from jaxsparse.recorder.types import check_recorder, segment_count
+from jaxsparse.reference import bounded_matmul as reference
+from jaxsparse.select.config import settings
+from jaxsparse.select.explain import Counted
+from jaxsparse.select.explain import record as note_call
+
+DATAFLOWS = ("row", "slab", "column", "converged")
+
+
+@dataclasses.dataclass(frozen=True)
+class Params:
+    """What is static about one call."""
+
+    dataflow: str | None
+    record: bool
+    segment: int
+    implementation: Implementation
+
+
+def bounded_matmul(
+    acts: Activations | Float[ArrayLike, "batch n_in"],
+    layer: Layer,
+    *,
+    dataflow: Dataflow | None = None,
+    record: bool = True,
+    segment: int | None = None,
+    implementation: Implementation = None,
+) -> Activations:
+    """One saturated layer: y = min(max(x W + b, 0), upper), and the recorder of y.
+
+    Codes are exact for any weights: set and cleared at every layer, for every segment. What a set
+    code stands for is neither read nor written; rows that the layer's proofs decide are not
+    computed.
+
+    Differentiable in the values, and in the layer's weights and bias (`Layer.with_values`): the
+    derivative of min(max(., 0), upper) is 1 inside the bounds and 0 at and outside of them. What an
+    input's code stands for is a constant. The backward pass is plain jax.numpy.
+
+    Args:
+        acts: `Activations`, or float32[batch, n_in] of which nothing is known.
+        layer: from `js.bounded.inspect` (or an entry of `js.bounded.stack` inside a scan).
+        dataflow: how a GPU goes through the work, with equal results: "row" (a block per input
+            row), "slab" (a block per row and slab of outputs), "column" (blocks of images x
+            neurons, decided rows pruned), "converged" (images equal to one of a few among them are
+            not computed; `js.bounded.converged` is the whole stack, with threshold and tolerance).
+            None: "row" where there are few entries for the values that it reads, else "column",
+            for few images spread wider. The CPU kernel has one way, vectorised over images, and
+            takes them all. Segments that a GPU has no room to note in that way (more than 48,000 in
+            a row for "row", of more than 390,000 outputs for "column") go by slabs.
+        record: False writes every value and sets no code.
+        segment: elements that one code stands for; None chooses by `js.recorder.choose_segment`.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+
+    Returns:
+        Activations of float32[batch, n_out]: call `.materialize()` to read the values; `.values`
+        holds nothing of use where a code is set.
+
+    Raises:
+        TypeError, ValueError: for a wrong type, rank, width or option, naming the argument.
+    """
+    if not isinstance(layer, Layer):
+        raise TypeError(
+            f"layer must be a js.bounded.Layer, not {type(layer).__name__}: see js.bounded.inspect"
+        )
+    if len(layer.starts.shape) != 1:
+        raise ValueError("layer is a stack of layers: scan over it, or take one entry")
+    known = isinstance(acts, Activations)
+    values = check_values(acts.values if known else acts)
+    if values.shape[1] != layer.n_in:
+        raise ValueError(f"acts has {values.shape[1]} columns; the layer takes n_in={layer.n_in}")
+    if known:
+        recorder = acts.recorder
+        check_recorder("acts", recorder, values.shape)
+    else:  # a handler needs no codes to be told so
+        nothing = jnp.zeros((values.shape[0], 0), jnp.uint8)
+        recorder = Recorder(nothing, max(values.shape[1], 1), 0.0)
+    if dataflow is not None and dataflow not in DATAFLOWS:
+        raise ValueError(f"dataflow={dataflow!r} is none of {', '.join(map(repr, DATAFLOWS))}")
+    if segment is None:
+        segment = choose_segment(layer.n_out, dataflow=dataflow or "column")
+    if isinstance(segment, bool) or not isinstance(segment, (int, np.integer)) or segment < 1:
+        raise ValueError(f"segment={segment!r}; it takes a positive int")
+    record = check_bool("record", record)
+    if not record:
+        segment = layer.n_out
+    segment = max(min(int(segment), layer.n_out), 1)
+    implementations = plan("bounded_matmul", implementation, NAMES)
+    params = Params(dataflow, record, segment, implementation_key(implementation))
+    note_call(
+        "bounded_matmul",
+        f"float32{list(values.shape)} -> {[values.shape[0], layer.n_out]}",
+        implementations,
+        lambda name: bounded_run.describe(params, name, values.shape[0], layer),
+        _segments(recorder, values) if settings().explain is not None else None,
+        "input segments",
+    )
+    return _run(params, *lift(Activations(values, recorder), jax.tree.map(jnp.asarray, layer)))
+
+
+def _segments(recorder: Recorder, values: jax.Array) -> Counted:
+    """How many segments of the input there are, and how many of them count."""
+    rows, codes = values.shape[0] * min(values.shape[1], 1), recorder.codes
+    if codes.shape[1] == 0:
+        return Counted(rows, jnp.asarray(rows))
+    return Counted(codes.size, (codes == MIXED).sum())
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(p: Params, acts: Activations, layer: Layer) -> Activations:
+    return _differentiable(p, acts, layer)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _differentiable(p: Params, acts: Activations, layer: Layer) -> Activations:
+    if p.dataflow == "converged" and acts.values.shape[0]:
+        return _converged(p, acts, layer)
+    return _batched(p)(acts, layer)
+
+
+def _forward(p: Params, acts: Activations, layer: Layer) -> tuple[Activations, Any]:
+    return _differentiable(p, acts, layer), (acts, layer)
+
+
+def _backward(p: Params, saved: tuple[Activations, Layer], g: Activations) -> tuple[Any, Any]:
+    """Through the layer in plain jax.numpy; what a code stands for is a constant."""
+    acts, layer = saved
+
+    def values(x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
+        whole = Activations(x, acts.recorder).materialize()
+        return _plain(whole, dataclasses.replace(layer, weights=weights, bias=bias))
+
+    _, back = jax.vjp(values, acts.values, layer.weights, layer.bias)
+    x, weights, bias = back(g.values)
+    recorder = dataclasses.replace(acts.recorder, codes=None)
+    nothing: Any = dict.fromkeys(("starts", "indices", "expand"))
+    found = dataclasses.replace(layer, **{**nothing, "weights": weights, "bias": bias})
+    return Activations(x, recorder), found
+
+
+_differentiable.defvjp(_forward, _backward)
+
+
+def _converged(p: Params, acts: Activations, layer: Layer) -> Activations:
+    """One layer on centroids and residues, exact. Codes are those of the whole result."""
+    values = acts.materialize()
+    state = gather_centroids(values, min(CENTROIDS, values.shape[0]), 0.0)
+    run = functools.partial(bounded_matmul, dataflow="column", implementation=p.implementation)
+    y = advance(run, state, layer, record=False).materialize()
+    return _recorded(p, y, layer.upper)
+
+
+def _batched(p: Params) -> Any:
+    """The op of (Activations, Layer) with its vmap rule: images fold into the batch, stacked layers
+    loop."""
+
+    @custom_vmap
+    def run(acts, layer):
+        if 0 in (acts.values.shape[0], layer.n_out):
+            return _reference(p, acts, layer)
+        return dispatch(
+            "bounded_matmul",
+            p.implementation,
+            cuda=functools.partial(bounded_run.call, p, "cuda"),
+            cpu=functools.partial(bounded_run.call, p, "cpu"),
+            reference=functools.partial(_reference, p),
+        )(acts, layer)
+
+    @run.def_vmap
+    def rule(axis_size, in_batched, acts, layer):
+        acts_batched, layer_batched = in_batched
+        if any(jax.tree.leaves(layer_batched)):
+            out = loop_over(_batched(p), (acts, layer), in_batched)
+        else:
+            folded = jax.tree.map(lambda v, b: fold(v, b, axis_size), acts, acts_batched)
+            each = entries(acts.values, acts_batched.values)
+            out = jax.tree.map(lambda v: unfold(v, axis_size, each), _batched(p)(folded, layer))
+        return out, jax.tree.map(lambda _: True, out)
+
+    return run
+
+
+def _reference(p: Params, acts: Activations, layer: Layer) -> Activations:
+    return _recorded(p, _plain(acts.materialize(), layer), layer.upper)
+
+
+def _plain(x: jax.Array, layer: Layer) -> jax.Array:
+    arrays = layer.starts, layer.indices, layer.weights, layer.bias, layer.expand
+    return reference.bounded_matmul(x, *arrays, upper=layer.upper)
+
+
+def _recorded(p: Params, y: jax.Array, upper: float) -> Activations:
+    if p.record:
+        return Activations(y, probe(y, p.segment, upper))
+    codes = jnp.zeros((y.shape[0], segment_count(y.shape[1], p.segment)), jnp.uint8)
+    y, codes = lift(y, codes)  # as the handlers' results do, codes vary over a mesh with the values
+    return Activations(y, Recorder(codes, p.segment, upper))

@@ -1,0 +1,1 @@
+"""`network`: a stack of saturated layers in one call."""

@@ -1,0 +1,256 @@
+"""`network`: a whole stack of saturated layers as one call, weights packed at inspection, folded
+from layer to layer.
+
+Outputs with identical rows are one value, so the state that goes from layer to layer holds distinct
+values only: the next layer's columns of equal inputs are summed. Rows with the same inputs are
+computed together (`jaxsparse/bounded/bundles.py`). A row whose state is proven never to change
+again (every remaining layer keeps zero rows zero, or rows at the bound at theirs) retires: it is
+neither computed nor written any more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Float32, Int32, Integer, UInt32
+
+from jaxsparse.bounded.activations import Activations, check_values
+from jaxsparse.bounded.layer import Layer, check_values_of
+from jaxsparse.bounded.pack import RETIRE_UPPER, RETIRE_ZERO, chain, pack
+from jaxsparse.core.batching import entries, loop_over, unfold
+from jaxsparse.core.batching import fold as fold_axis
+from jaxsparse.core.checks import check_bool, is_traced
+from jaxsparse.core.contract import BoundedNetworkRow
+from jaxsparse.ffi import Implementation, dispatch, lift
+from jaxsparse.ffi.platform import NAMES, implementation_key, plan
+from jaxsparse.ops.bounded_matmul import native, run
+from jaxsparse.recorder import probe
+from jaxsparse.reference import bounded_network as reference
+from jaxsparse.select.explain import record
+
+_DATA = ("table", "starts", "indices", "weights", "bias", "uppers", "expand")
+_META = (
+    "n_in",
+    "n_out",
+    "depth",
+    "first",
+    "widest",
+    "upper",
+    "decides",
+    "bundles",
+    "shapes",
+    "implementation",
+)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=_DATA, meta_fields=_META)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Network:
+    """A packed stack: a pytree, callable under jit. Pass it as an argument; closed over, its
+    weights become constants.
+
+    Differentiable in the images, weights and biases: the derivative of min(max(., 0), upper)
+    is 1 inside the bounds and 0 at and outside of them. The backward pass computes the layers again
+    in plain jax.numpy. Which rows retire was proven of the weights that were inspected: other ones
+    go in through `with_values`, which drops the proofs.
+
+    Attributes:
+        table: uint32[depth, 8]: a row a layer; columns: `core.contract.BoundedNetworkRow`.
+        starts, indices, weights, bias: the layers' arrays, one after the other; uppers:
+            float32[depth].
+        expand: int32[n_out], the stored value of each output, or None: in order.
+        n_in, n_out, depth, upper: of the whole; first, widest: stored outputs of the first and of
+            the widest layer (with bundles the inputs count, too).
+        decides: whether some state retires before the last layer.
+        bundles: 0, or how far the GPU may go with bundles (`bundled_ways`): 1: some layer's units
+            are bundles; 2: the first layers go by panels; 3: and the first of all reads the images
+            as they are.
+        shapes: (inputs, stored outputs, indices, rows of a unit) of each layer.
+    """
+
+    table: UInt32[Array, "depth 8"]
+    starts: Int32[Array, "starts"]
+    indices: Integer[Array, "indices"]
+    weights: Float32[Array, "weights"]
+    bias: Float32[Array, "outputs"]
+    uppers: Float32[Array, "depth"]
+    expand: Int32[Array, "n_out"] | None
+    n_in: int
+    n_out: int
+    depth: int
+    first: int
+    widest: int
+    upper: float
+    decides: bool
+    bundles: int
+    shapes: tuple[tuple[int, int, int, int], ...]
+    implementation: Implementation
+
+    def __call__(self, acts: Activations | Float[ArrayLike, "batch n_in"]) -> Activations:
+        """The stack's result, Activations of float32[batch, n_out] with one code a row: call
+        `.materialize()` to read the values.
+
+        Raises:
+            TypeError, ValueError: for another dtype or width than the first layer's; for networks
+                stacked in one.
+        """
+        if len(self.table.shape) != 2:
+            raise ValueError("the network is a stack of networks: take one entry of its arrays")
+        x = acts.materialize() if isinstance(acts, Activations) else acts
+        x = check_values(x)
+        if x.shape[1] != self.n_in:
+            raise ValueError(f"acts has {x.shape[1]} columns; the network takes {self.n_in}")
+        implementations = plan("bounded_network", self.implementation, NAMES)
+        shapes = f"float32{list(x.shape)}, {self.depth} layers -> {[x.shape[0], self.n_out]}"
+        record(
+            "bounded_network",
+            shapes,
+            implementations,
+            lambda name: run.describe_network(self, name, x.shape[0]),
+            None,
+        )
+        return _run(*lift(x, jax.tree.map(jnp.asarray, self)))
+
+    def with_values(
+        self,
+        weights: Float32[ArrayLike, "weights"],
+        bias: Float32[ArrayLike, "outputs"] | None = None,
+    ) -> Network:
+        """The same pattern with other weights (and biases), and nothing proven of it: every row is
+        computed to the end. For training.
+
+        Args:
+            weights: float32, in the order of `weights`.
+            bias: float32, in the order of `bias`; None keeps the network's.
+
+        Raises:
+            TypeError, ValueError: for another dtype or shape.
+        """
+        bias = self.bias if bias is None else bias
+        check_values_of(self, weights=weights, bias=bias)
+        table = jnp.asarray(self.table).at[..., :-1, BoundedNetworkRow.RETIRES].set(0)
+        facts = {"table": table, "weights": weights, "bias": bias, "decides": False}
+        return dataclasses.replace(self, **facts)
+
+    def retires(self) -> dict[str, int]:
+        """The first layer after which rows of each decided state retire for good; depth - 1, the
+        last layer, where nothing is proven (`decides` is False where neither retires earlier)."""
+        flags = np.asarray(self.table)[:, BoundedNetworkRow.RETIRES]
+        found = {"zero": flags & RETIRE_ZERO, "upper": flags & RETIRE_UPPER}
+        return {k: int(np.argmax(v != 0)) if v.any() else self.depth for k, v in found.items()}
+
+    def __repr__(self) -> str:
+        entries = sum(e * rows for _, _, e, rows in self.shapes)
+        return (
+            f"Network({self.n_in} -> {self.n_out}, {self.depth} layers, "
+            f"at most {self.widest} distinct values, {entries} entries"
+            f"{' in bundles' if self.bundles else ''}{self._retirement()})"
+        )
+
+    def _retirement(self) -> str:
+        """For `repr`: nothing where no row retires, or the table is traced, stacked or no array."""
+        known = isinstance(self.table, (np.ndarray, jax.Array)) and self.table.ndim == 2
+        known = known and self.decides and not is_traced(self)
+        return f", retires from layer {self.retires()}" if known else ""
+
+
+def network(
+    layers: Iterable[Layer],
+    *,
+    fold: bool = True,
+    retire: bool = True,
+    implementation: Implementation = None,
+) -> Network:
+    """Pack a stack of layers for one call.
+
+    Args:
+        layers: `Layer`s whose widths chain; taken one at a time, so a generator needs no room for
+            all.
+        fold: carry distinct values only. False computes every output (inspect the layers with
+            fold=False as well).
+        retire: stop computing rows that are proven decided. False computes every row to the end.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+
+    Returns:
+        A Network, callable with `Activations` or float32[batch, n_in].
+
+    Raises:
+        TypeError: when `layers` is not a sequence (one layer is [layer]), an entry not a Layer,
+            `fold` or `retire` not a bool, or `implementation` neither a name nor a sequence.
+        ValueError: for no layers, widths that do not chain, or an unknown implementation.
+    """
+    fold, retire = check_bool("fold", fold), check_bool("retire", retire)
+    return assemble(chain(layers, fold), retire, implementation_key(implementation))
+
+
+def assemble(chained: list[Layer], retire: bool = True, name: Implementation = None) -> Network:
+    """The Network of layers from `chain`, or of the first few of them."""
+    packed = pack(chained, retire)
+    arrays = jax.tree.map(jnp.asarray, packed.arrays)
+    return Network(**arrays, **packed.facts, implementation=name)
+
+
+@jax.jit
+def _run(x: jax.Array, net: Network) -> Activations:
+    return _differentiable(x, net)
+
+
+@jax.custom_vjp
+def _differentiable(x: jax.Array, net: Network) -> Activations:
+    return _rows(x, net)
+
+
+def _forward(x: jax.Array, net: Network) -> tuple[Activations, tuple[jax.Array, Network]]:
+    return _differentiable(x, net), (x, net)
+
+
+def _backward(saved: tuple[jax.Array, Network], g: Activations) -> tuple[jax.Array, Network]:
+    x, net = saved
+    given = {k: getattr(net, k) for k in ("weights", "bias")}
+
+    def values(x: jax.Array, given: dict[str, jax.Array]) -> jax.Array:
+        return reference.bounded_network(x, dataclasses.replace(net, **given))
+
+    dx, found = jax.vjp(values, x, given)[1](g.values)
+    nothing = dict.fromkeys(_DATA)
+    return dx, dataclasses.replace(net, **{**nothing, **found})
+
+
+_differentiable.defvjp(_forward, _backward)
+
+
+@custom_vmap
+def _rows(x: jax.Array, net: Network) -> Activations:
+    if 0 in (x.shape[0], net.n_out):
+        return native.empty(net, x.shape[0])
+    return dispatch(
+        "bounded_network",
+        net.implementation,
+        cuda=lambda x, net: run.call_network(net, "cuda", x),
+        cpu=lambda x, net: run.call_network(net, "cpu", x),
+        reference=_reference,
+    )(x, net)
+
+
+@_rows.def_vmap
+def _rows_rule(axis_size: int, in_batched: Any, x: jax.Array, net: Network) -> Any:
+    x_batched, net_batched = in_batched
+    if any(jax.tree.leaves(net_batched)):
+        out = loop_over(_rows, (x, net), in_batched)
+    else:
+        folded = _rows(fold_axis(x, x_batched, axis_size), net)
+        out = jax.tree.map(lambda v: unfold(v, axis_size, entries(x, x_batched)), folded)
+    return out, jax.tree.map(lambda _: True, out)
+
+
+def _reference(x: jax.Array, net: Network) -> Activations:
+    y = reference.bounded_network(x, net)
+    return Activations(y, probe(y, max(net.n_out, 1), net.upper))

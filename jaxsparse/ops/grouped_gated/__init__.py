@@ -1,0 +1,1 @@
+"""`grouped_gated`: the first half of a mixture's experts."""

@@ -1,0 +1,1 @@
+"""`grouped_matmul`: a product for each group of rows."""

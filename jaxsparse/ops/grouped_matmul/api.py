@@ -1,0 +1,163 @@
+"""`grouped_matmul`: the public face. Checks at trace time, then hands arrays to the differentiable
+core.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Array, Float, Int
+
+from jaxsparse.core.checks import (
+    as_array,
+    canonical_precision,
+    check_float,
+    check_offsets,
+    check_rank,
+    result_dtype,
+)
+from jaxsparse.core.integers import as_int32, check_count
+from jaxsparse.ffi import Implementation, lift
+from jaxsparse.ffi.platform import implementation_key, plan
+from jaxsparse.ops.grouped_matmul.core import GroupedParams, matmul
+from jaxsparse.ops.grouped_matmul.run import OFFERED, describe, sorted_rows
+from jaxsparse.ops.grouped_matmul.watch import RowCount, check_rows
+from jaxsparse.select.explain import record
+
+MOST_SORTED_ROWS = 2**31 - 1024  # the kernels' counters reach past the last one
+
+
+def grouped_matmul(
+    lhs: Float[ArrayLike, "m k"],
+    rhs: Float[ArrayLike, "g k n"],
+    group_sizes: Int[ArrayLike, "g"],
+    precision: jax.lax.PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    group_offset: None = None,
+    out_sharding: None = None,
+    *,
+    gather: Int[ArrayLike, "m'"] | None = None,
+    scatter: Int[ArrayLike, "m'"] | None = None,
+    row_weights: Float[ArrayLike, "m'"] | None = None,
+    num_rows: int | None = None,
+    implementation: Implementation = None,
+) -> Float[Array, "rows n"]:
+    """A product for each group of rows: `jax.lax.ragged_dot`, with the rows' gather, scale and
+    combine fused.
+
+    The first `group_sizes[0]` sorted rows are multiplied by `rhs[0]`, the next `group_sizes[1]` by
+    `rhs[1]`, and so on. Sorted row i is `lhs[gather[i]]` (without `gather`: `lhs[i]`); times
+    `row_weights[i]` it is added to row `scatter[i]` of the result (without `scatter`: it is row
+    i). No permuted copy of lhs is written, and the combine needs no atomics: it adds in the sorted
+    order, so results repeat bit by bit. Differentiable in lhs, rhs and row_weights, through the
+    same kernels, in reverse mode only. The arguments stand in `ragged_dot`'s order; operands of two
+    dtypes, of integers or float64, and a result narrower than the operands are not taken.
+
+    Defined for bad data: a negative group size counts as zero; groups that reach past the last
+    sorted row are cut off there; a sorted row that no group owns, or whose gather or scatter index
+    is out of range, is never read or written and contributes nothing (`js.checked()` raises
+    instead). Rows of the result that nothing is added to are zero.
+
+    Args:
+        lhs: float32, bfloat16 or float16 [m, k].
+        rhs: same dtype as lhs, [g, k, n].
+        group_sizes: any integer dtype [g].
+        precision: as in jax.lax; float32 is multiplied as "highest" or as the platform's default.
+        preferred_element_type: the result's dtype: lhs's dtype (default) or float32. Sums are
+            float32 in any case; with `scatter` and a 16-bit result a GPU rounds each sorted row's
+            product to it before the rows are summed up (float32 asks for exact sums).
+        group_offset: None; `ragged_dot`'s, and not taken.
+        out_sharding: None; `ragged_dot`'s, and not taken.
+        gather: integers [m']: the row of lhs that each sorted row reads. Without it, m' = m.
+        scatter: integers [m']: the row of the result that each sorted row is summed into;
+            duplicates add up.
+        row_weights: floats [m'], applied in float32.
+        num_rows: rows of the result; only with `scatter`. None means m.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+
+    Returns:
+        [m', n], or with `scatter` [num_rows, n].
+
+    Raises:
+        TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
+            ValueError when a named implementation cannot run.
+    """
+    for name, value in (("group_offset", group_offset), ("out_sharding", out_sharding)):
+        if value is not None:
+            raise ValueError(f"{name} is not taken; it must be None")
+    for name, value, rank in (("lhs", lhs, 2), ("rhs", rhs, 3), ("group_sizes", group_sizes, 1)):
+        check_rank(name, value, rank)
+    lhs, rhs = as_array("lhs", lhs), as_array("rhs", rhs)
+    check_float("lhs", lhs)
+    if rhs.dtype != lhs.dtype:
+        raise TypeError(f"rhs has dtype {rhs.dtype}, lhs has {lhs.dtype}: they must be equal")
+    if rhs.shape[1] != lhs.shape[1]:
+        raise ValueError(f"rhs has shape {rhs.shape}; lhs {lhs.shape} needs [g, {lhs.shape[1]}, n]")
+    sizes = _integers("group_sizes", group_sizes)
+    if sizes.shape[0] != rhs.shape[0]:
+        raise ValueError(f"group_sizes has {sizes.shape[0]} entries; rhs has {rhs.shape[0]} groups")
+    gather = None if gather is None else _integers("gather", gather)
+    scatter = None if scatter is None else _integers("scatter", scatter)
+    rows = lhs.shape[0] if gather is None else gather.shape[0]
+    if scatter is not None and scatter.shape[0] != rows:
+        raise ValueError(f"scatter has {scatter.shape[0]} entries; there are {rows} sorted rows")
+    if row_weights is not None:
+        check_rank("row_weights", row_weights, 1)
+        row_weights = as_array("row_weights", row_weights)
+        check_float("row_weights", row_weights)
+        if row_weights.shape[0] != rows:
+            raise ValueError(
+                f"row_weights has {row_weights.shape[0]} entries; there are {rows} sorted rows"
+            )
+        row_weights = row_weights.astype(jnp.float32)
+    if rows > MOST_SORTED_ROWS:
+        raise ValueError(f"there are {rows} sorted rows; 2^31 - 1024 are supported")
+    out_dtype = result_dtype(preferred_element_type, lhs.dtype)
+    height = _height(num_rows, lhs, rows, scatter)
+    for name, shape in (
+        ("lhs", lhs.shape),
+        ("rhs", rhs.shape),
+        ("the result", (height, rhs.shape[2])),
+    ):
+        check_offsets(name, shape)
+    implementations = plan("grouped_matmul", implementation, OFFERED)
+    params = GroupedParams(
+        height,
+        False,
+        canonical_precision(precision),
+        out_dtype.name,
+        implementation_key(implementation),
+    )
+    check_rows(lhs.shape[0], height, sizes, gather, scatter, rows)
+    record(
+        "grouped_matmul",
+        f"{lhs.dtype.name}{list(lhs.shape)} * {list(rhs.shape)} -> {[height, rhs.shape[2]]}",
+        implementations,
+        lambda name: describe(params, name, lhs, rhs, sizes, sorted_rows(lhs, gather, scatter)),
+        lambda: RowCount.of(sizes, rows, (gather, lhs.shape[0]), (scatter, height)),
+        "rows",
+    )
+    return _run(params, *lift(lhs, rhs, sizes, gather, scatter, row_weights))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(params: GroupedParams, lhs, rhs, group_sizes, gather, scatter, row_weights) -> Any:
+    return matmul(params, lhs, rhs, group_sizes, gather, scatter, row_weights)
+
+
+def _integers(name: str, value: Any) -> jax.Array:
+    """`value` as int32 with one axis; a number that int32 cannot hold stays out of every range."""
+    check_rank(name, value, 1)
+    return as_int32(name, value)
+
+
+def _height(num_rows: int | None, lhs: Any, rows: int, scatter: Any) -> int:
+    if num_rows is None:
+        return rows if scatter is None else lhs.shape[0]
+    if scatter is None:
+        raise ValueError(f"num_rows={num_rows} needs scatter: else the result has {rows} rows")
+    return check_count("num_rows", num_rows)

@@ -1,0 +1,121 @@
+"""The grouped products on their native handlers: operands, attributes and workspaces."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsparse.core.dtypes import DTYPES
+from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi.register import native
+from jaxsparse.select.grouped_matmul import GroupedProblem, tile_reason
+from jaxsparse.select.variants import table
+
+_TENSOR_CORES = 1
+
+
+class Call(NamedTuple):
+    """What is static about one native call: sorted rows, columns and rows of the other matrix
+    (the result, or the cotangent of drhs), and the attributes.
+    """
+
+    sorted_rows: int
+    outputs: int
+    out_rows: int
+    scatters: bool
+    transpose_rhs: bool
+    precision: str
+    out_dtype: str
+
+
+def forward(
+    call: Call, platform: str, variant: str, lhs, rhs, group_sizes, gather, scatter, row_weights
+) -> jax.Array:
+    """One product by `variant`: call.out_dtype[out_rows, outputs]."""
+    number = table("grouped_matmul", platform)[variant].number
+    size = workspace(call, platform, number, lhs, group_sizes)
+    return ffi_call(
+        "jaxsparse_grouped_matmul",
+        [((call.out_rows, call.outputs), call.out_dtype), ((size,), np.uint8)],
+        lhs,
+        rhs,
+        group_sizes,
+        *_present(gather, scatter, row_weights),
+        sorted_rows=call.sorted_rows,
+        scatters=call.scatters,
+        transpose_rhs=call.transpose_rhs,
+        precision=int(call.precision == "highest"),
+        variant=number,
+    )[0]
+
+
+def drhs(call: Call, platform: str, lhs, gy, group_sizes, gather, scatter, row_weights):
+    """The gradient of the weights: call.out_dtype[g, depth, outputs]."""
+    groups = group_sizes.shape[0]
+    shape = (groups, lhs.shape[1], call.outputs)
+    if platform == "cpu":
+        variant, dtype, size = 0, "float32", native(platform).grouped_matmul_drhs_workspace(groups)
+    else:
+        problem = problem_of(platform, call, lhs, group_sizes)
+        tensor_cores = lhs.dtype != np.float32 and tile_reason(problem) is None
+        variant, dtype = _TENSOR_CORES if tensor_cores else 0, call.out_dtype
+        size = native(platform).grouped_matmul_drhs_workspace(
+            shape_of(call, lhs, group_sizes), DTYPES[lhs.dtype.name], DTYPES[dtype]
+        )
+    return ffi_call(
+        "jaxsparse_grouped_matmul_drhs",
+        [(shape, dtype), ((size,), np.uint8)],
+        lhs,
+        gy,
+        group_sizes,
+        *_present(gather, scatter, row_weights),
+        sorted_rows=call.sorted_rows,
+        precision=int(call.precision == "highest"),
+        variant=variant,
+    )[0].astype(call.out_dtype)
+
+
+def problem_of(platform: str, call: Call, lhs: Any, group_sizes: Any) -> GroupedProblem:
+    """What the choice for one product depends on."""
+    return GroupedProblem(
+        platform,
+        tuple(lhs.shape),
+        lhs.dtype.name,
+        lhs.dtype.itemsize,
+        group_sizes.shape[0],
+        call.sorted_rows,
+        call.outputs,
+        call.out_rows,
+        call.precision,
+    )
+
+
+def shape_of(call: Call, lhs: Any, group_sizes: Any) -> tuple[int, ...]:
+    """The shape as the native module takes it, in the order of its GroupedShape."""
+    groups = group_sizes.shape[0]
+    return (*lhs.shape, call.outputs, groups, call.sorted_rows, call.out_rows)
+
+
+def workspace(call: Call, platform: str, number: int, lhs: Any, group_sizes: Any) -> int:
+    """Bytes of workspace of one product."""
+    if platform == "cuda":
+        return native(platform).grouped_matmul_workspace(
+            shape_of(call, lhs, group_sizes),
+            DTYPES[lhs.dtype.name],
+            DTYPES[call.out_dtype],
+            call.scatters,
+            call.transpose_rhs,
+            number,
+        )
+    shape = shape_of(call, lhs, group_sizes)
+    return native(platform).grouped_matmul_workspace(shape, DTYPES[call.out_dtype], call.scatters)
+
+
+def _present(gather: Any, scatter: Any, row_weights: Any) -> tuple[jax.Array, ...]:
+    none = jnp.zeros(0, jnp.int32)
+    return (
+        none if gather is None else gather,
+        none if scatter is None else scatter,
+        jnp.zeros(0, jnp.float32) if row_weights is None else row_weights,
+    )

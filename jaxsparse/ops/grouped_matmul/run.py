@@ -1,0 +1,160 @@
+"""How the grouped products run: vmap as a loop, a platform's implementation, a call's variant."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+from jaxsparse.core.batching import loop_over
+from jaxsparse.ffi import Implementation, dispatch
+from jaxsparse.ops.grouped_matmul import native as native
+from jaxsparse.ops.grouped_matmul.native import Call
+from jaxsparse.reference import grouped_matmul as reference
+from jaxsparse.reference import ragged
+from jaxsparse.select.grouped_matmul import OP, against
+from jaxsparse.select.select import choose
+from jaxsparse.select.select import run as run_choice
+
+#: The implementations that these ops offer.
+OFFERED = ("cuda", "cpu", "reference")
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupedParams:
+    """What is static about one call: `num_rows` is the height of the result, `transpose_rhs`
+    multiplies by rhs[g].T.
+    """
+
+    num_rows: int
+    transpose_rhs: bool
+    precision: str
+    out_dtype: str
+    implementation: Implementation = None
+
+    @property
+    def lax_precision(self) -> lax.Precision:
+        """The precision as jax.lax takes it."""
+        return lax.Precision.HIGHEST if self.precision == "highest" else lax.Precision.DEFAULT
+
+
+def sorted_rows(lhs: Any, gather: Any, scatter: Any) -> int:
+    """How many sorted rows there are."""
+    given = next((v for v in (gather, scatter) if v is not None), lhs)
+    return given.shape[0]
+
+
+def matmul(p: GroupedParams) -> Callable[..., jax.Array]:
+    """(lhs, rhs, group_sizes, gather, scatter, row_weights) -> out, with its vmap rule."""
+
+    @custom_vmap
+    def run(*args):
+        return dispatch(
+            "grouped_matmul",
+            p.implementation,
+            cuda=functools.partial(_native, p, "cuda"),
+            cpu=functools.partial(_native, p, "cpu"),
+            reference=functools.partial(_reference, p),
+        )(*args)
+
+    @run.def_vmap
+    def rule(axis_size, in_batched, *args):
+        return loop_over(matmul(p), args, in_batched), True
+
+    return run
+
+
+def drhs(p: GroupedParams) -> Callable[..., jax.Array]:
+    """A function (lhs, gy, group_sizes, gather, scatter, row_weights) -> p.out_dtype[g, k, n] with
+    its vmap rule.
+    """
+
+    @custom_vmap
+    def run(*args):
+        return dispatch(
+            "grouped_matmul_drhs",
+            p.implementation,
+            cuda=functools.partial(_native_drhs, p, "cuda"),
+            cpu=functools.partial(_native_drhs, p, "cpu"),
+            reference=functools.partial(_reference_drhs, p),
+        )(*args)
+
+    @run.def_vmap
+    def rule(axis_size, in_batched, *args):
+        return loop_over(drhs(p), args, in_batched), True
+
+    return run
+
+
+def describe(p: GroupedParams, name: str, lhs: Any, rhs: Any, group_sizes: Any, rows: int):
+    """For `js.explain`: the choice of implementation `name`, and what speaks against its other
+    variants.
+    """
+    if name == "reference":
+        return None, {}
+    call = Call(rows, rhs.shape[2], p.num_rows, False, False, p.precision, p.out_dtype)
+    problem = native.problem_of(name, call, lhs, group_sizes)
+    return choose(OP, problem), against(problem)
+
+
+def _native(p: GroupedParams, platform: str, lhs, rhs, group_sizes, gather, scatter, row_weights):
+    outputs = rhs.shape[1] if p.transpose_rhs else rhs.shape[2]
+    rows = sorted_rows(lhs, gather, scatter)
+    call = Call(
+        rows, outputs, p.num_rows, scatter is not None, p.transpose_rhs, p.precision, p.out_dtype
+    )
+    problem = native.problem_of(platform, call, lhs, group_sizes)
+    choice = choose(OP, problem)
+    branches = {n: functools.partial(native.forward, call, platform, n) for n in choice.names}
+    count = reference.clip_sizes(group_sizes, rows).sum()
+    run = run_choice(problem.known, choice, branches, count)
+    return run(lhs, rhs, group_sizes, gather, scatter, row_weights)
+
+
+def _native_drhs(
+    p: GroupedParams, platform: str, lhs, gy, group_sizes, gather, scatter, row_weights
+):
+    rows = sorted_rows(lhs, gather, scatter)
+    call = Call(rows, gy.shape[1], gy.shape[0], False, False, p.precision, p.out_dtype)
+    return native.drhs(call, platform, lhs, gy, group_sizes, gather, scatter, row_weights)
+
+
+def _reference(p: GroupedParams, lhs, rhs, group_sizes, gather, scatter, row_weights):
+    return reference.grouped_matmul(
+        lhs,
+        jnp.swapaxes(rhs, 1, 2) if p.transpose_rhs else rhs,
+        group_sizes,
+        _as_gather(gather, scatter, lhs),
+        scatter,
+        row_weights,
+        num_rows=p.num_rows,
+        precision=p.lax_precision,
+        out_dtype=jnp.dtype(p.out_dtype),
+    )
+
+
+def _as_gather(gather: Any, scatter: Any, lhs: Any) -> Any:
+    """An explicit gather where `scatter` has another number of rows than lhs."""
+    if gather is None and scatter is not None and scatter.shape[0] != lhs.shape[0]:
+        return jnp.arange(scatter.shape[0], dtype=jnp.int32)
+    return gather
+
+
+def _reference_drhs(p: GroupedParams, lhs, gy, group_sizes, gather, scatter, row_weights):
+    rows = sorted_rows(lhs, gather, scatter)
+    # A row with a partner that does not exist must not enter the product with it: it may hold NaN.
+    picks = (gather, lhs.shape[0]), (scatter, gy.shape[0])
+    counted = reference.counted_rows(group_sizes, rows, *picks)
+    shape = (group_sizes.shape[0], lhs.shape[1], gy.shape[1])
+    x = reference.rows_of(lhs, gather, counted).astype(jnp.float32)
+    g = reference.rows_of(gy, scatter, counted).astype(jnp.float32)
+    if row_weights is not None:
+        g = g * jnp.where(counted, row_weights, jnp.zeros_like(row_weights))[:, None]
+    if 0 in (*x.shape, *shape):
+        return jnp.zeros(shape, p.out_dtype)
+    sizes = reference.clip_sizes(group_sizes, rows)
+    return ragged.weights_grad(x, g, sizes, p.lax_precision).astype(p.out_dtype)

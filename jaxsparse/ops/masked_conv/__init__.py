@@ -1,0 +1,1 @@
+"""`masked_conv`: a convolution where a mask of the output holds."""

@@ -1,0 +1,272 @@
+"""`masked_conv`: the public face. Checks at trace time, then hands arrays to the differentiable
+core.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal, overload
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Array, Bool, Float
+
+from jaxsparse.core.checks import (
+    as_array,
+    canonical_precision,
+    check_activation,
+    check_float,
+    check_match,
+    check_offsets,
+    check_positive,
+    check_rank,
+    result_dtype,
+)
+from jaxsparse.core.geometry import Geometry, pair, resolve_padding
+from jaxsparse.core.types import Activation, Padding, Pair
+from jaxsparse.ffi import Implementation, lift
+from jaxsparse.ffi.platform import NAMES, implementation_key, plan
+from jaxsparse.index import TileIndex
+from jaxsparse.index.checks import check_single
+from jaxsparse.ops.masked_conv.core import ConvParams, conv
+from jaxsparse.ops.masked_conv.recorded import check_record, conv_known, record_channels
+from jaxsparse.ops.masked_conv.run import explain, index_of_mask
+from jaxsparse.recorder import Recorder
+from jaxsparse.recorder.types import check_recorder
+from jaxsparse.select.explain import check_overflow
+
+
+@overload
+def masked_conv(
+    x: Float[ArrayLike, "B H W C"],
+    kernel: Float[ArrayLike, "kh kw C/g O"],
+    active: Bool[ArrayLike, "B Ho Wo"] | TileIndex,
+    *,
+    strides: Pair = 1,
+    padding: Padding = "SAME",
+    dilation: Pair = 1,
+    groups: int = 1,
+    bias: Float[ArrayLike, "O"] | None = None,
+    activation: Activation | None = None,
+    base: Float[ArrayLike, "B Ho Wo O"] | None = None,
+    residual: Float[ArrayLike, "B Ho Wo O"] | None = None,
+    precision: jax.lax.PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    record: Literal[False] = False,
+    recorder: Recorder | None = None,
+    implementation: Implementation = None,
+) -> Float[Array, "B Ho Wo O"]: ...
+
+
+@overload
+def masked_conv(
+    x: Float[ArrayLike, "B H W C"],
+    kernel: Float[ArrayLike, "kh kw C/g O"],
+    active: Bool[ArrayLike, "B Ho Wo"] | TileIndex,
+    *,
+    strides: Pair = 1,
+    padding: Padding = "SAME",
+    dilation: Pair = 1,
+    groups: int = 1,
+    bias: Float[ArrayLike, "O"] | None = None,
+    activation: Activation | None = None,
+    base: Float[ArrayLike, "B Ho Wo O"] | None = None,
+    residual: Float[ArrayLike, "B Ho Wo O"] | None = None,
+    precision: jax.lax.PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    record: Literal[True] | int,
+    recorder: Recorder | None = None,
+    implementation: Implementation = None,
+) -> tuple[Float[Array, "B Ho Wo O"], Recorder]: ...
+
+
+def masked_conv(
+    x: Float[ArrayLike, "B H W C"],
+    kernel: Float[ArrayLike, "kh kw C/g O"],
+    active: Bool[ArrayLike, "B Ho Wo"] | TileIndex,
+    *,
+    strides: Pair = 1,
+    padding: Padding = "SAME",
+    dilation: Pair = 1,
+    groups: int = 1,
+    bias: Float[ArrayLike, "O"] | None = None,
+    activation: Activation | None = None,
+    base: Float[ArrayLike, "B Ho Wo O"] | None = None,
+    residual: Float[ArrayLike, "B Ho Wo O"] | None = None,
+    precision: jax.lax.PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    record: bool | int = False,
+    recorder: Recorder | None = None,
+    implementation: Implementation = None,
+) -> Float[Array, "B Ho Wo O"] | tuple[Float[Array, "B Ho Wo O"], Recorder]:
+    """Convolution at the active pixels of the output only.
+
+    `where(mask, activation(conv(x, kernel) + bias + residual), base)`, with `base=None` meaning
+    zeros. Exact: a pixel outside the mask is `base`, also inside an active tile, and what lies
+    outside the reach of the mask is never read (it may hold NaN). Differentiable in x, kernel,
+    bias, base and residual; the gradients touch active tiles only.
+    Dense tiles inside a sparse image, with phantom reads and writes at their edges: DynaSpa 3.1.
+
+    Args:
+        x: float32, bfloat16 or float16 [B, H, W, C].
+        kernel: same dtype as x, [kh, kw, C/groups, O].
+        active: which output pixels to compute: bool[B, Ho, Wo], or a `TileIndex` of it, built once
+            for many ops.
+        strides: one or two positive ints.
+        padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)), of which
+            either may be one int.
+        dilation: of the kernel, one or two positive ints.
+        groups: C and O must be multiples of it; depthwise is groups=C.
+        bias: [O], added in float32.
+        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), applied before rounding.
+        base: what the result starts as, in the result's dtype; None means zeros. Its buffer becomes
+            the result's where it may be donated, and then inactive pixels cost nothing.
+        residual: added before the activation, in float32: the other side of a skip connection. Of
+            the result's shape and dtype; read at active pixels only, never written.
+        precision: as in jax.lax; "highest" multiplies float32 in float32, the default takes TF32 on
+            a GPU.
+        preferred_element_type: the result's dtype: x's dtype (default) or float32.
+        record: with activation="relu6", return the result's exact recorder, too: codes of all
+            channels of a pixel (True), or of so many at a time.
+        recorder: of x, as the layer before returned it. Outputs that see only pixels whose channels
+            are all zero or all at the bound are not multiplied, and such pixels are not read (they
+            may hold NaN), unless the recorder says that they are `stored`. What a code stands for
+            is a constant to derivatives.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+
+    Returns:
+        [B, Ho, Wo, O] of x's dtype or float32. When the index overflowed its capacity, the tiles it
+        could not list stay `base` (`TileIndex.overflow` says so, `js.checked()` raises). With
+        `record` a pair: that, and its `js.recorder.Recorder`.
+
+    Raises:
+        TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
+            ValueError when a named implementation cannot run.
+    """
+    options = (strides, padding, dilation, groups, bias, activation, base, residual, precision)
+    more = (preferred_element_type, record, recorder, implementation)
+    return convolve("masked_conv", x, kernel, active, *options, *more)
+
+
+def convolve(
+    called: str,
+    x: Any,
+    kernel: Any,
+    active: Any,
+    strides: Any = 1,
+    padding: Any = "SAME",
+    dilation: Any = 1,
+    groups: Any = 1,
+    bias: Any = None,
+    activation: str | None = None,
+    base: Any = None,
+    residual: Any = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    record: bool | int = False,
+    recorder: Recorder | None = None,
+    implementation: Implementation = None,
+) -> Any:
+    """`masked_conv` under the name of the op that the user `called`."""
+    check_rank("x", x, 4)
+    check_rank("kernel", kernel, 4)
+    x, kernel = as_array("x", x), as_array("kernel", kernel)
+    check_float("x", x)
+    if kernel.dtype != x.dtype:
+        raise TypeError(f"kernel has dtype {kernel.dtype}, x has {x.dtype}: they must be equal")
+    strides, dilation = pair(strides, "strides"), pair(dilation, "dilation")
+    groups = check_positive("groups", groups)
+    check_match("groups", groups, x.shape[3], kernel.shape[2], kernel.shape[3])
+    window = kernel.shape[0], kernel.shape[1]
+    pads = resolve_padding(padding, x.shape[1:3], window, strides, dilation)
+    geometry = Geometry(strides, pads, dilation, (1, 1), groups)
+    shape = (x.shape[0], *geometry.out_size(x.shape[1:3], window))
+    out_dtype = result_dtype(preferred_element_type, x.dtype)
+    check_activation(activation)
+    if bias is not None:
+        check_rank("bias", bias, 1)
+        bias = as_array("bias", bias)
+        if bias.shape != (kernel.shape[3],):
+            raise ValueError(
+                f"bias has shape {bias.shape}; kernel's outputs need {kernel.shape[3:]}"
+            )
+        check_float("bias", bias)
+        bias = bias.astype(jnp.float32)
+    base = _like_result("base", base, (*shape, kernel.shape[3]), out_dtype)
+    residual = _like_result("residual", residual, (*shape, kernel.shape[3]), out_dtype)
+    check_offsets("x", x.shape)
+    check_offsets("the result", (*shape, kernel.shape[3]))
+    plan(called, implementation, NAMES)
+    params = ConvParams(
+        geometry,
+        activation,
+        canonical_precision(precision),
+        out_dtype.name,
+        implementation_key(implementation),
+        called,
+    )
+    index = _index(params, x, kernel, active, shape, base is None)
+    check_overflow(called, index)
+    if recorder is None:
+        explain(params, x, kernel, index, fills=base is None)
+    else:
+        check_recorder("x", recorder, x.shape)
+    segment = check_record(record, activation, kernel.shape[3])
+    cover = None if recorder is None or isinstance(active, TileIndex) else jnp.asarray(active)
+    out = _run(params, *lift(x, kernel, bias, base, residual, index, recorder, cover))
+    return (out, record_channels(out, segment, params.implementation)) if segment else out
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(
+    params: ConvParams,
+    x: Any,
+    kernel: Any,
+    bias: Any,
+    base: Any,
+    residual: Any,
+    index: TileIndex,
+    recorder: Any,
+    cover: Any,
+) -> Any:
+    if recorder is not None:
+        cover = index.cover() if cover is None else cover
+        return conv_known(params, x, kernel, bias, base, cover, recorder, residual)
+    return conv(params, x, kernel, bias, base, index, None, residual)
+
+
+def _like_result(name: str, given: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    """`given` as an array of the result's shape [B, Ho, Wo, O] and dtype; None stays.
+
+    Raises:
+        TypeError, ValueError: naming the argument.
+    """
+    if given is None:
+        return None
+    check_rank(name, given, 4)
+    array = as_array(name, given)
+    if array.shape != shape or array.dtype != dtype:
+        result = f"{dtype}{list(shape)}"
+        raise ValueError(f"{name} is {array.dtype}{list(array.shape)}; the result is {result}")
+    return array
+
+
+def _index(
+    params: ConvParams, x: Any, kernel: Any, active: Any, shape: tuple[int, ...], fills: bool
+) -> TileIndex:
+    """`active` as an index of a result with the spatial shape (B, Ho, Wo)."""
+    if isinstance(active, TileIndex):
+        if active.shape != shape:
+            raise ValueError(
+                f"active is a TileIndex of a mask {active.shape}; the result has {shape}"
+            )
+        check_single("active", active)
+        return active
+    check_rank("active", active, 3)
+    if active.dtype != np.bool_:
+        raise TypeError(f"active has dtype {active.dtype}; it takes a bool mask or a TileIndex")
+    if active.shape != shape:
+        raise ValueError(f"active has shape {active.shape}; the result's mask has {shape}")
+    return index_of_mask(params, x, kernel, jnp.asarray(active), fills=fills)

@@ -1,0 +1,104 @@
+"""The one call of `masked_conv` whose kernel chooses among candidates."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsparse.core.activations import CODES
+from jaxsparse.core.dtypes import DTYPES
+from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi.register import native
+from jaxsparse.index import TileIndex
+from jaxsparse.index.chosen import ChosenIndex, lists_of
+from jaxsparse.ops.masked_conv import native as masked_conv_native
+from jaxsparse.ops.masked_conv.native import attributes, sizes
+from jaxsparse.select.costs import EVERY, Candidate, rows_of
+from jaxsparse.select.variants import table
+
+_EVERY_BYTE = 255
+
+
+def forward(
+    p: Any,
+    platform: str,
+    candidates: tuple[Candidate, ...],
+    x: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None,
+    base: jax.Array | None,
+    index: TileIndex,
+    x_words: jax.Array | None,
+    residual: jax.Array | None = None,
+) -> jax.Array:
+    """One forward call of whichever candidate is cheapest for the count; `base` becomes the
+    result.
+    """
+    out = (*index.shape, kernel.shape[3])
+    lists = lists_of(index)[: 1 + max((c.list for c in candidates), default=0)]
+    call: dict[str, int] = {
+        "lhs_dilation_h": p.geometry.lhs_dilation[0],
+        "lhs_dilation_w": p.geometry.lhs_dilation[1],
+        "activation": CODES[p.activation],
+        "variants": _bytes([c.number for c in candidates]),
+        "lists": _bytes([_EVERY_BYTE if c.list == EVERY else c.list for c in candidates]),
+        "tiles": sum(_side_code(like.tile) << (8 * t) for t, like in enumerate(lists) if t),
+        **attributes(p, index),
+    }
+    return ffi_call(
+        "jaxsparse_masked_conv_device",
+        [
+            (out, p.out_dtype),
+            ((_workspace(p, platform, candidates, x, kernel, index),), np.uint8),
+        ],
+        x,
+        kernel,
+        index.ids,
+        index.count,
+        index.words,
+        jnp.zeros(0, jnp.uint32) if x_words is None else x_words,
+        jnp.zeros(0, jnp.float32) if bias is None else bias,
+        jnp.zeros(0, p.out_dtype) if base is None else base,
+        jnp.zeros(0, p.out_dtype) if residual is None else residual,
+        choice_of(index, candidates),
+        jnp.asarray(rows_of(candidates)),
+        *(array for like in lists[1:] for array in (like.ids, like.count)),
+        input_output_aliases=None if base is None else {7: 0},
+        **call,  # pyright: ignore[reportArgumentType]
+    )[0]
+
+
+def choice_of(index: TileIndex, candidates: tuple[Candidate, ...]) -> jax.Array:
+    """int32[] where the index was built with a choice among these candidates, else int32[0]."""
+    if isinstance(index, ChosenIndex) and index.candidates == candidates:
+        return index.choice
+    return jnp.zeros(0, jnp.int32)
+
+
+def _workspace(
+    p: Any,
+    platform: str,
+    candidates: tuple[Candidate, ...],
+    x: Any,
+    kernel: Any,
+    index: TileIndex,
+) -> int:
+    if platform == "cpu":
+        row = next(iter(table("masked_conv", platform).values()))
+        return masked_conv_native.workspace(p, platform, row, x, kernel, index)
+    geometry = sizes(p, x.shape, kernel.shape, index.shape[1:])
+    numbers = [c.number for c in candidates]
+    ask = native(platform).masked_conv_device_workspace
+    return ask(geometry, DTYPES[x.dtype.name], numbers)
+
+
+def _side_code(tile: tuple[int, int]) -> int:
+    """8 * log2(height) + log2(width)."""
+    return 8 * (tile[0].bit_length() - 1) + tile[1].bit_length() - 1
+
+
+def _bytes(values: list[int]) -> int:
+    """Byte i is values[i], as int64."""
+    packed = sum(v << (8 * i) for i, v in enumerate(values))
+    return packed - (1 << 64) if packed >> 63 else packed

@@ -1,0 +1,125 @@
+"""`fill_rows`: rows of a small table in chosen rows of a result, the others left as they are."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+from jaxsparse.core.batching import entries, fold, unfold
+from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ops.grouped_matmul.core import GroupedParams, drhs
+from jaxsparse.ops.route.api import route
+
+#: Entries of a table up to which its gradient is a sum for each; for more, rows are sorted first.
+FEW = 8
+
+
+def fill_rows(
+    base: jax.Array | None, table: jax.Array, select: jax.Array, implementation: Implementation
+) -> jax.Array:
+    """Row by row `table[select]`, or `base` where `select` is -1.
+
+    Differentiable in base and table; the table's gradient is the same bit by bit every time, and
+    reads the cotangent once (once for each entry of a table of at most `FEW`).
+
+    Args:
+        base: [rows, n], whose buffer becomes the result's where it may be donated; None: rows that
+            are not selected hold anything.
+        table: [entries, n] of base's dtype.
+        select: int32[rows], less than `entries`; -2 - entry where the row is never read, so that it
+            need not be written.
+        implementation: as every op takes it.
+
+    Returns:
+        [rows, n].
+    """
+    given = () if base is None else (base,)
+    return _fill(implementation, table, select, *given)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _fill(implementation: Implementation, table: Any, select: Any, *base: Any) -> jax.Array:
+    return _batched(implementation)(table, select, *base)
+
+
+def _forward(implementation: Implementation, table: Any, select: Any, *base: Any) -> Any:
+    return _fill(implementation, table, select, *base), (table, select, len(base))
+
+
+def _backward(implementation: Implementation, saved: Any, g: jax.Array) -> Any:
+    table, select, based = saved
+    entry = _entries(select)
+    chosen = (entry >= 0)[:, None]
+    nothing = jnp.zeros_like(g)
+    sums = _sums(entry, g, len(table), implementation)
+    left = (jnp.where(chosen, nothing, g),) if based else ()
+    return (sums.astype(table.dtype), None, *left)
+
+
+def _sums(entry: jax.Array, g: jax.Array, entries: int, implementation: Any) -> jax.Array:
+    """float32[entries, n]: of each entry the rows of g that have it, in a fixed order: a scatter
+    adds in any on a GPU."""
+    if entries > FEW:
+        routing = route(entry[:, None], entries, implementation=implementation)
+        ones = jnp.ones((len(g), 1), jnp.float32)
+        params = GroupedParams(entries, False, "highest", "float32", implementation)
+        rows = g.astype(jnp.float32)
+        found: Any = drhs(
+            params, ones, rows, routing.group_sizes, routing.order, routing.order, None
+        )
+        return found[:, 0]
+
+    def total(k: jax.Array) -> jax.Array:
+        return jnp.where((entry == k)[:, None], g, jnp.zeros_like(g)).astype(jnp.float32).sum(0)
+
+    return jax.lax.map(total, jnp.arange(entries, dtype=np.int32))
+
+
+_fill.defvjp(_forward, _backward)
+
+
+@functools.cache
+def _batched(implementation: Implementation) -> Any:
+    """The call with its vmap rule: batches are rows, their tables one after the other."""
+
+    @custom_vmap
+    def run(table, select, *base):
+        return dispatch(
+            "fill_rows", implementation, cuda=_native, cpu=_reference, reference=_reference
+        )(table, select, *base)
+
+    @run.def_vmap
+    def rule(axis_size, in_batched, table, select, *base):
+        tables = fold(table, in_batched[0], axis_size)
+        rows = select if in_batched[1] else jnp.broadcast_to(select, (axis_size, *select.shape))
+        first = jnp.arange(axis_size, dtype=np.int32)[:, None] * entries(table, in_batched[0])
+        moved = jnp.where(rows >= 0, rows + first, rows - first)
+        rows = jnp.where(rows == -1, -1, moved).reshape(-1)
+        given = [fold(b, f, axis_size) for b, f in zip(base, in_batched[2:], strict=True)]
+        each = entries(select, in_batched[1])
+        return unfold(run(tables, rows, *given), axis_size, each), True
+
+    return run
+
+
+def _native(table: jax.Array, select: jax.Array, *base: jax.Array) -> jax.Array:
+    absent = jnp.zeros((0, table.shape[1]), table.dtype)
+    shape = (select.shape[0], table.shape[1])
+    aliases = {0: 0} if base else None
+    operands = (*(base or (absent,)), table, select)
+    return ffi_call(
+        "jaxsparse_fill_rows", [(shape, table.dtype)], *operands, input_output_aliases=aliases
+    )[0]
+
+
+def _reference(table: jax.Array, select: jax.Array, *base: jax.Array) -> jax.Array:
+    entry = _entries(select)
+    rows = table[jnp.maximum(entry, 0)]
+    return jnp.where((entry >= 0)[:, None], rows, base[0]) if base else rows
+
+
+def _entries(select: jax.Array) -> jax.Array:
+    return jnp.where(select < -1, -2 - select, select)

@@ -1,0 +1,98 @@
+"""`masked_conv` on its native handlers: operands, attributes and workspaces."""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsparse.core.activations import CODES
+from jaxsparse.core.dtypes import DTYPES
+from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi.register import native
+from jaxsparse.index import TileIndex
+from jaxsparse.select.masked_conv.problem import tile_sides
+from jaxsparse.select.variants import Variant, table
+
+#: Pixels that the tiles of a list may hold together, on a GPU.
+MOST_PIXELS = 2**30
+
+
+def attributes(p: Any, index: TileIndex) -> dict[str, int]:
+    """The attributes that forward and dkernel share."""
+    geo = p.geometry
+    return {
+        "stride_h": geo.strides[0],
+        "stride_w": geo.strides[1],
+        "pad_top": geo.padding[0][0],
+        "pad_left": geo.padding[1][0],
+        "dilation_h": geo.dilation[0],
+        "dilation_w": geo.dilation[1],
+        "groups": geo.groups,
+        "tile_h": sides_of(index)[0],
+        "tile_w": sides_of(index)[1],
+        "precision": int(p.precision == "highest"),
+    }
+
+
+def sides_of(index: TileIndex) -> tuple[int, int]:
+    """The tile as the handlers take it."""
+    return tile_sides(index.tile, index.shape)
+
+
+def check_pixels(index: TileIndex) -> None:
+    """Refuse a list that the CUDA handlers do not take.
+
+    Raises:
+        ValueError: naming it.
+    """
+    pixels = index.capacity * math.prod(sides_of(index))
+    if pixels > MOST_PIXELS:
+        raise ValueError(
+            f"mask: a list of {index.capacity} tiles of {index.tile} holds {pixels} pixels; on a "
+            f"GPU masked_conv takes {MOST_PIXELS}: give js.tile_index a smaller capacity"
+        )
+
+
+def forward(
+    p: Any, platform: str, variant: str, x, kernel, bias, base, index, x_words, residual=None
+):
+    """One forward call of `variant`; `base` becomes the result."""
+    out = (*index.shape, kernel.shape[3])
+    row = table("masked_conv", platform)[variant]
+    return ffi_call(
+        "jaxsparse_masked_conv",
+        [(out, p.out_dtype), ((workspace(p, platform, row, x, kernel, index),), np.uint8)],
+        x,
+        kernel,
+        index.ids,
+        index.count,
+        index.words,
+        jnp.zeros(0, jnp.uint32) if x_words is None else x_words,
+        jnp.zeros(0, jnp.float32) if bias is None else bias,
+        jnp.zeros(0, p.out_dtype) if base is None else base,
+        jnp.zeros(0, p.out_dtype) if residual is None else residual,
+        input_output_aliases=None if base is None else {7: 0},
+        lhs_dilation_h=p.geometry.lhs_dilation[0],
+        lhs_dilation_w=p.geometry.lhs_dilation[1],
+        activation=CODES[p.activation],
+        variant=row.number,
+        **attributes(p, index),  # pyright: ignore[reportArgumentType]
+    )[0]
+
+
+def sizes(p: Any, x_shape: Any, kernel_shape: Any, out_hw: Any) -> tuple[int, ...]:
+    """The geometry as the native modules take it, in the order of their ConvGeometry."""
+    geo, (kh, kw, _, outputs) = p.geometry, kernel_shape
+    return (
+        *(*x_shape, *out_hw, outputs, kh, kw, *geo.strides),
+        *(geo.padding[0][0], geo.padding[1][0], *geo.dilation, *geo.lhs_dilation, geo.groups),
+    )
+
+
+def workspace(p: Any, platform: str, row: Variant, x: Any, kernel: Any, index: TileIndex) -> int:
+    """Bytes of workspace of one forward call, asked of the kernels themselves."""
+    geometry = sizes(p, x.shape, kernel.shape, index.shape[1:])
+    return native(platform).masked_conv_workspace(
+        geometry, DTYPES[x.dtype.name], *([] if platform == "cpu" else [row.number])
+    )

@@ -1,0 +1,180 @@
+"""How `masked_conv` runs on one platform: the variant that is chosen, or the reference; and the
+index with the choice in it.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsparse.bits import unpack_mask
+from jaxsparse.core.device import home_platform
+from jaxsparse.core.geometry import Geometry
+from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.platform import NAMES, plan
+from jaxsparse.index import TileIndex
+from jaxsparse.index.chosen import chosen_index, lists_of, no_index
+from jaxsparse.index.mask_index import with_mask
+from jaxsparse.index.tile_index import build_index
+from jaxsparse.ops.masked_conv import device as device
+from jaxsparse.ops.masked_conv import native as native
+from jaxsparse.reference import masked_conv as reference
+from jaxsparse.reference.reach_index import touched_pixels
+from jaxsparse.select.choice import Choice
+from jaxsparse.select.explain import record, watched
+from jaxsparse.select.masked_conv.chooser import against
+from jaxsparse.select.masked_conv.problem import OP, ConvProblem
+from jaxsparse.select.select import choose, default_tile
+from jaxsparse.select.select import run as run_choice
+from jaxsparse.select.table import DENSE
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvParams:
+    """What is static about one call; `called` is the op that the user called."""
+
+    geometry: Geometry
+    activation: str | None
+    precision: str
+    out_dtype: str
+    implementation: Implementation = None
+    called: str = OP
+
+
+def on_platform(p: ConvParams, platform: str, x, kernel, bias, base, index, x_words, residual):
+    """Run the variant that `select/` chooses; the dense convolution is among them."""
+    if platform == "cuda":
+        native.check_pixels(index)
+    problem = problem_of(p, platform, x, kernel, index, x_words, fills=base is None)
+    choice = choose(OP, problem)
+    branches = {name: functools.partial(native.forward, p, platform, name) for name in choice.names}
+    # The dense convolution sums as XLA does for this dtype: its result is rounded before the bias.
+    branches[DENSE] = functools.partial(on_reference, p, sum_dtype=np.dtype(p.out_dtype))
+    together = functools.partial(device.forward, p, platform, choice.candidates)
+    chosen = run_choice(problem.known, choice, branches, index.count, together)
+    return chosen(x, kernel, bias, base, index, x_words, residual)
+
+
+def problem_of(
+    p: ConvParams,
+    platform: str,
+    x: Any,
+    kernel: Any,
+    index: TileIndex,
+    x_words: Any = None,
+    *,
+    fills: bool = True,
+) -> ConvProblem:
+    """What the choice for one call depends on; `fills`: without a `base`."""
+    return ConvProblem(
+        platform,
+        tuple(x.shape),
+        tuple(kernel.shape),
+        index.shape,
+        x.dtype.name,
+        x.dtype.itemsize,
+        p.geometry,
+        p.precision,
+        tuple(like.tile for like in lists_of(index)),
+        index.align,
+        index.may_overflow,
+        x_words is not None,
+        fills,
+        p.implementation is not None,
+        "" if p.called == OP else p.called,
+    )
+
+
+def index_of_mask(p: ConvParams, x: Any, kernel: Any, mask: jax.Array, *, fills: bool) -> TileIndex:
+    """The index of a mask for one call, with the choice in it where this platform's device makes
+    it. `fills`: the call has no `base`.
+    """
+    tile, platform = default_tile(), home_platform()
+    shape = (mask.shape[0], mask.shape[1], mask.shape[2])
+    names = plan(OP, p.implementation, NAMES)
+    if names.get(platform) == platform and {*tile} <= {1, 2, 4, 8, 16, 32}:
+        for tiles in ((tile, (8, 8)), (tile,)):
+            problem = problem_of(p, platform, x, kernel, no_index(shape, tiles), fills=fills)
+            chosen = choose(OP, problem).candidates
+            if chosen and len(tiles) == 1 + max(0, *(c.list for c in chosen)):
+                return chosen_index(mask, tiles, chosen, implementation=p.implementation)
+    built = build_index(mask, implementation=p.implementation)
+    return with_mask(built, mask)
+
+
+def explain(p: ConvParams, x: Any, kernel: Any, index: TileIndex, *, fills: bool) -> None:
+    """Note a call for `js.explain`; `fills`: without a `base`."""
+    if not watched():
+        return
+
+    def describe(name: str) -> tuple[Choice | None, dict[str, str]]:
+        if name == "reference":
+            return None, {}
+        problem = problem_of(p, name, x, kernel, index, fills=fills)
+        return choose(OP, problem), against(problem)
+
+    record(
+        p.called,
+        f"{x.dtype.name}{list(x.shape)} * {list(kernel.shape)} -> {list(index.shape)}",
+        plan(OP, p.implementation, NAMES),
+        describe,
+        index,
+    )
+
+
+def on_reference(
+    p: ConvParams,
+    x,
+    kernel,
+    bias,
+    base,
+    index,
+    x_words,
+    residual=None,
+    sum_dtype=reference.FLOAT32,
+):
+    """The same result without a kernel of ours: XLA's convolution, and the mask."""
+    return reference.masked_conv(
+        x,
+        kernel,
+        index.cover(),
+        geometry=p.geometry,
+        bias=bias,
+        base=base,
+        residual=residual,
+        x_mask=None if x_words is None else unpack_mask(x_words, x.shape[2]),
+        activation=p.activation,
+        precision=lax_precision(p),
+        out_dtype=np.dtype(p.out_dtype),
+        sum_dtype=sum_dtype,
+    )
+
+
+def dkernel_on_reference(p: ConvParams, kernel_hw, x, g, index):
+    """The kernel's gradient, float32 [kh, kw, C/g, O], without a kernel of ours."""
+    g = jnp.where(index.cover()[..., None], g, jnp.zeros_like(g)).astype(jnp.float32)
+    # A pixel that no active output reads must not enter the product: it may hold NaN.
+    x = x.astype(jnp.float32)
+    shape = (*kernel_hw, x.shape[3] // p.geometry.groups, g.shape[3])
+    if 0 in (*x.shape, *g.shape, *shape):
+        return jnp.zeros(shape, jnp.float32)
+    seen = touched_pixels(index.cover(), p.geometry.window(kernel_hw), x.shape[1:3])
+    x = jnp.where(seen[..., None], x, jnp.zeros_like(x))
+    linear = functools.partial(
+        reference.masked_conv,
+        x,
+        mask=jnp.ones(index.shape, bool),
+        geometry=p.geometry,
+        precision=lax_precision(p),
+        out_dtype=jnp.dtype(jnp.float32),
+    )
+    like = jax.typeof(x).update(shape=shape, dtype=np.dtype(np.float32))
+    return jax.linear_transpose(linear, like)(g)[0]
+
+
+def lax_precision(p: ConvParams) -> jax.lax.Precision:
+    """The precision as jax.lax takes it."""
+    return jax.lax.Precision.HIGHEST if p.precision == "highest" else jax.lax.Precision.DEFAULT

@@ -1,0 +1,1 @@
+"""`masked_conv_stack`: masked convolutions of one size, one after the other."""

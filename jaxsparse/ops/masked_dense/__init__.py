@@ -1,0 +1,1 @@
+"""`masked_dense`: a dense layer at the tokens that count."""

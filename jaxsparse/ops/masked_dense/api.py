@@ -1,0 +1,148 @@
+"""`masked_dense`: a dense layer at the tokens that count. One row of pixels is a batch of tokens,
+and a 1x1 window a dense layer: so this is `masked_conv` with its kernels, gradients and
+transforms, under the names of a dense layer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Array, Bool, Float
+
+from jaxsparse.core.checks import (
+    as_array,
+    check_activation,
+    check_array,
+    check_float,
+    check_rank,
+    result_dtype,
+)
+from jaxsparse.core.types import Activation
+from jaxsparse.ffi import Implementation
+from jaxsparse.index import TileIndex
+from jaxsparse.index.checks import check_single
+from jaxsparse.index.tile_index import build_index
+from jaxsparse.ops.masked_conv.api import convolve
+
+
+def masked_dense(
+    x: Float[ArrayLike, "*batch d"],
+    w: Float[ArrayLike, "d n"],
+    token_mask: Bool[ArrayLike, "*batch"] | TileIndex,
+    *,
+    bias: Float[ArrayLike, "n"] | None = None,
+    activation: Activation | None = None,
+    base: Float[ArrayLike, "*batch n"] | None = None,
+    precision: jax.lax.PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    implementation: Implementation = None,
+) -> Float[Array, "*batch n"]:
+    """A dense layer at the tokens that count only: `where(token_mask, activation(x @ w + bias),
+    base)`.
+
+    The other tokens are neither read (they may hold NaN) nor multiplied; so a padded batch costs
+    what its tokens cost. Differentiable in x, w, bias and base; the gradients touch the same
+    tokens only.
+
+    Args:
+        x: float32, bfloat16 or float16 [*batch, d], one batch axis or more.
+        w: same dtype as x, [d, n].
+        token_mask: bool[*batch] (`js.lengths_mask` makes one of lengths), or a `TileIndex` from
+            `js.token_index`, built once for many layers.
+        bias: [n], added in float32.
+        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), applied before rounding.
+        base: what the result starts as, in its dtype; None means zeros. Its buffer becomes the
+            result's where it may be donated.
+        precision: as in jax.lax.
+        preferred_element_type: the result's dtype: x's dtype (default) or float32.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+
+    Returns:
+        [*batch, n] of x's dtype or float32.
+
+    Raises:
+        TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
+            ValueError when a named implementation cannot run.
+    """
+    check_array("x", x, least=2)
+    check_rank("w", w, 2)
+    x, w = as_array("x", x), as_array("w", w)
+    check_float("x", x)
+    if w.dtype != x.dtype:
+        raise TypeError(f"w has dtype {w.dtype}, x has {x.dtype}: they must be equal")
+    if w.shape[0] != x.shape[-1]:
+        raise ValueError(f"w has shape {w.shape}; x {x.shape} needs [{x.shape[-1]}, n]")
+    batch, n = x.shape[:-1], w.shape[1]
+    check_activation(activation)
+    if bias is not None:
+        check_rank("bias", bias, 1)
+        bias = as_array("bias", bias)
+        if bias.shape != (n,):
+            raise ValueError(f"bias has shape {bias.shape}; w's {n} outputs need ({n},)")
+    out_dtype = result_dtype(preferred_element_type, x.dtype)
+    if base is not None:
+        check_rank("base", base, x.ndim)
+        base = as_array("base", base)
+        if base.shape != (*batch, n) or base.dtype != out_dtype:
+            raise ValueError(
+                f"base is {base.dtype}{list(base.shape)}; the result is {out_dtype}{[*batch, n]}"
+            )
+    rows = (math.prod(batch[:-1]), 1, batch[-1])
+    out = convolve(
+        "masked_dense",
+        x.reshape(*rows, x.shape[-1]),
+        w[None, None],
+        _index(token_mask, batch, implementation),
+        bias=bias,
+        activation=activation,
+        base=None if base is None else base.reshape(*rows, n),
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+        implementation=implementation,
+    )
+    return out.reshape(*batch, n)
+
+
+def token_index(
+    token_mask: Bool[ArrayLike, "*batch"], *, implementation: Implementation = None
+) -> TileIndex:
+    """The index of a token mask, to share among the layers that work on the same tokens: what
+    `masked_dense` takes in place of the mask.
+
+    Args:
+        token_mask: bool[*batch], one axis or more.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+
+    Returns:
+        A TileIndex of single tokens; its shape is (product of the leading axes, 1, last axis).
+
+    Raises:
+        TypeError, ValueError: for another dtype, a scalar, or an implementation that cannot run.
+    """
+    check_array("token_mask", token_mask)
+    mask = as_array("token_mask", token_mask)
+    if mask.dtype != np.bool_:
+        raise TypeError(f"token_mask has dtype {mask.dtype}; it takes bool")
+    if not mask.shape:
+        raise ValueError("token_mask is a scalar; it needs at least one axis")
+    shape = (math.prod(mask.shape[:-1]), 1, mask.shape[-1])
+    return build_index(mask.reshape(shape), (1, 1), implementation=implementation)
+
+
+def _index(token_mask: Any, batch: tuple[int, ...], implementation: Implementation) -> TileIndex:
+    shape = (math.prod(batch[:-1]), 1, batch[-1])
+    if isinstance(token_mask, TileIndex):
+        if token_mask.shape != shape:
+            raise ValueError(
+                f"token_mask is a TileIndex of {token_mask.shape}; x's tokens {batch} need one of "
+                f"{shape}, which js.token_index makes of a mask {batch}"
+            )
+        check_single("token_mask", token_mask)
+        return token_mask
+    index = token_index(token_mask, implementation=implementation)
+    if token_mask.shape != batch:
+        raise ValueError(f"token_mask has shape {token_mask.shape}; x's tokens have {batch}")
+    return index

@@ -1,0 +1,1 @@
+"""`masked_matmul`: a product of which a mask of blocks says what is needed."""

@@ -1,0 +1,157 @@
+"""`masked_matmul`: the public face. Checks at trace time, then hands arrays to the differentiable
+core.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Array, Bool, Float
+
+from jaxsparse.core.checks import (
+    as_array,
+    canonical_precision,
+    check_array,
+    check_float,
+    check_offsets,
+    result_dtype,
+)
+from jaxsparse.ffi import Implementation, lift
+from jaxsparse.ffi.platform import implementation_key, plan
+from jaxsparse.ops.masked_matmul.blocks import (
+    BlockCount,
+    check_density,
+    check_mask,
+    granularities,
+    share,
+)
+from jaxsparse.ops.masked_matmul.core import MatmulParams, product
+from jaxsparse.ops.masked_matmul.run import OFFERED, block_counts, describe
+from jaxsparse.select.explain import record
+
+#: What a block size is of.
+Operand = Literal["a", "b", "out"]
+
+
+def masked_matmul(
+    a: Float[ArrayLike, "*batch m k"],
+    b: Float[ArrayLike, "*batch k n"],
+    *,
+    a_mask: Bool[ArrayLike, "*batch rows columns"] | None = None,
+    b_mask: Bool[ArrayLike, "*batch rows columns"] | None = None,
+    out_mask: Bool[ArrayLike, "*batch rows columns"] | None = None,
+    granularity: tuple[int, int] | Mapping[Operand, tuple[int, int]] = (1, 1),
+    precision: jax.lax.PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    density: float | None = None,
+    implementation: Implementation = None,
+) -> Float[Array, "*batch m n"]:
+    """A matrix product in which blocks of the operands are zero and blocks of the result are not
+    wanted.
+
+    `out_mask * ((a_mask * a) @ (b_mask * b))`, where a mask has one bool a block of its matrix.
+    Masked entries of an operand count as zero and are never read into a product (they may hold
+    NaN); masked entries of the result are zero. A NaN in an unmasked entry of b may or may not
+    reach the rows whose `a_mask` leaves out its column of a, and so the other way round: that
+    depends on the implementation and its tiles. Differentiable in a and b, and the gradients skip
+    the same blocks: that of a is computed only where `a_mask` holds.
+
+    Args:
+        a: float32, bfloat16 or float16 [*batch, m, k].
+        b: same dtype as a, [*batch, k, n]; leading axes broadcast as in `jnp.matmul`.
+        a_mask: bool[*batch, ceil(m/gm), ceil(k/gk)]; None keeps every block. Leading axes
+            broadcast.
+        b_mask: bool[*batch, ceil(k/gm), ceil(n/gk)], likewise.
+        out_mask: bool[*batch, ceil(m/gm), ceil(n/gk)], likewise.
+        granularity: (rows, columns) of a block, 1 or more: one pair for every mask, or a mapping
+            from "a", "b" and "out" to pairs. Rows that count per product (lengths):
+            `js.lengths_mask(lengths, m)[..., None]` with granularity (1, k).
+        precision: as in jax.lax.
+        preferred_element_type: the result's dtype: a's dtype (default) or float32. Sums are
+            float32 in any case.
+        density: the share of the masks' blocks that are kept, about, where it is known when this is
+            traced (a pruning schedule); the result does not depend on it. On a GPU the dense
+            product of the masked operands is taken where it is the faster one at this share. The
+            value is rounded to the nearest twentieth (more than 0 stays more): so many traces, and
+            no more.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+
+    Returns:
+        [*batch, m, n].
+
+    Raises:
+        TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
+            ValueError when a named implementation cannot run.
+    """
+    for name, value in (("a", a), ("b", b)):
+        check_array(name, value, least=2)
+    a, b = as_array("a", a), as_array("b", b)
+    check_float("a", a)
+    if b.dtype != a.dtype:
+        raise TypeError(f"b has dtype {b.dtype}, a has {a.dtype}: they must be equal")
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    if b.shape[-2] != k:
+        raise ValueError(f"b has shape {b.shape}; a {a.shape} needs [..., {k}, n]")
+    blocks = granularities(granularity)
+    masks = [
+        check_mask(name, mask, size, block)
+        for (name, mask), size, block in zip(
+            (("a_mask", a_mask), ("b_mask", b_mask), ("out_mask", out_mask)),
+            ((m, k), (k, n), (m, n)),
+            blocks,
+            strict=True,
+        )
+    ]
+    named = {"a": a, "b": b, "a_mask": masks[0], "b_mask": masks[1], "out_mask": masks[2]}
+    batch = _batch({name: v.shape[:-2] for name, v in named.items() if v is not None})
+    out_dtype = result_dtype(preferred_element_type, a.dtype)
+    check_offsets("a", a.shape)
+    check_offsets("b", b.shape)
+    check_offsets("the result", (*batch, m, n))
+    implementations = plan("masked_matmul", implementation, OFFERED)
+    params = MatmulParams(
+        blocks,
+        canonical_precision(precision),
+        out_dtype.name,
+        implementation_key(implementation),
+        density=check_density(density),
+    )
+    flat = [None if v is None else _flatten(v, batch) for v in named.values()]
+    flat = share(flat, blocks)
+    record(
+        "masked_matmul",
+        f"{a.dtype.name}{list(a.shape)} * {list(b.shape)} -> {[*batch, m, n]}",
+        implementations,
+        lambda name: describe(params, name, flat[0], flat[1], flat[2:]),
+        BlockCount(*block_counts(*flat[2:])),
+        "blocks",
+    )
+    return _run(params, *lift(*flat)).reshape(*batch, m, n)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(params: MatmulParams, a, b, a_mask, b_mask, out_mask) -> Any:
+    return product(params, a, b, a_mask, b_mask, out_mask)
+
+
+def _batch(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*shapes.values())
+    except ValueError as error:
+        told = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"leading axes do not broadcast: {told}") from error
+
+
+def _flatten(value: jax.Array, batch: tuple[int, ...]) -> jax.Array:
+    """[..., r, c] as [L, r, c], or as [1, r, c] when every product shares it."""
+    if math.prod(value.shape[:-2]) == 1:
+        return value.reshape(1, *value.shape[-2:])
+    shape = (*batch, *value.shape[-2:])
+    return jnp.broadcast_to(value, shape).reshape(math.prod(batch), *value.shape[-2:])

@@ -1,0 +1,1 @@
+"""`pruned_conv`: a convolution with a frozen, pruned kernel."""

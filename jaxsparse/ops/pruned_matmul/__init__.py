@@ -1,0 +1,1 @@
+"""`pruned_matmul`: a product with a frozen, pruned weight."""

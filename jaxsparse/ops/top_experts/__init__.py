@@ -1,0 +1,1 @@
+"""`top_experts`: from a router's logits to each token's experts."""

@@ -1,0 +1,1 @@
+"""How each executor lays out a pattern: packing, outside of jit."""

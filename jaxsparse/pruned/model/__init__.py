@@ -1,0 +1,1 @@
+"""`js.prune_model`: a whole parameter tree pruned and planned."""

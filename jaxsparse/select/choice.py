@@ -1,0 +1,178 @@
+"""What choosing is about: what could run a problem, and the choice with its reason."""
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from jaxsparse.select.costs import Candidate, cheapest
+from jaxsparse.select.problem import Problem
+from jaxsparse.select.table import Rung
+
+
+class Reason(enum.Enum):
+    """Why a choice is what it is, as `js.explain` says it."""
+
+    DEMANDED = "js.config(variant=)"
+    TABLE = "tuning table"
+    FIRST = "first variant that takes this problem"
+    COUNT = "chosen by the kernel from the count"
+    DENSITY = "lax.switch on the density of the index"
+    ONE_RUNG = "tuning table: one variant at every density"
+    NOT_IN_TABLE = "no variant of the tuning table takes this problem: first variant that does"
+    UNMEASURED = "nothing measured for {device}: first variant; js.tune makes a table"
+    PLAN = "measured for this plan"
+    ESTIMATE = "estimated; js.pruned.tune measures"
+    RATES = "the least time by the rates of the variant table"
+    SMALL = "by rule: a small kernel, or nothing faster takes this problem"
+    ONE_CALL = "one call takes it"
+    NO_ONE_CALL = "no single call takes it"
+    ASKED = "the call names it"
+    SIZES = "by the sizes of the layer"
+    PACKED = "as its layers were packed"
+
+
+class Against(enum.Enum):
+    """Why the kernel itself does not choose, as `js.explain` says it."""
+
+    ALONE = "{variant} alone takes {us:.1f} us on average, they {runner_up_us:.1f}"
+    NOT_ASKED = "js.config(selection=) does not ask for it"
+    NO_RATES = (
+        "the tuning table has no rates of {op} in {dtype} for any variant that takes this problem"
+    )
+    NOT_OFFERED = "{op} offers no such choice"
+
+
+@dataclasses.dataclass(frozen=True)
+class Offer:
+    """What an op could run a problem with.
+
+    Attributes:
+        names: the variants that take the problem, in order of preference where nothing was
+            measured.
+        reason: why the first of them comes first where no table says more.
+        costs: what each measured variant would cost alone.
+        together: the candidates of the one call whose kernel chooses; empty where there are none.
+        tiles: of a full mask, list by list.
+        against: why there is no such call.
+    """
+
+    names: tuple[str, ...]
+    reason: Reason = Reason.FIRST
+    costs: Mapping[str, Candidate] = dataclasses.field(default_factory=dict)
+    together: tuple[Candidate, ...] = ()
+    tiles: tuple[int, ...] = (1,)
+    against: Against = Against.NOT_OFFERED
+
+    @property
+    def by_device(self) -> bool:
+        """Whether the op has a kernel that chooses, be there candidates for it or not."""
+        return bool(self.together) or self.against is not Against.NOT_OFFERED
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What was chosen for one problem.
+
+    Attributes:
+        how: "static" while tracing, "device" by the kernel, "switch" by `lax.switch`.
+        rungs: of the ladder: one when static, none where the device chooses.
+        reason: why.
+        candidates: what the device chooses among.
+        names: every variant that takes the problem.
+        against_device: why the device does not choose, where that was considered.
+        us: expected microseconds, the mean over typical masks; None where nothing was measured.
+        runner_up: what would be next; "device" is the kernel's own choice.
+        runner_up_us: its microseconds.
+        op, dtype, device: whose choice, of what, where.
+    """
+
+    how: str
+    rungs: tuple[Rung, ...]
+    reason: Reason
+    candidates: tuple[Candidate, ...] = ()
+    names: tuple[str, ...] = ()
+    against_device: Against | None = None
+    us: float | None = None
+    runner_up: str | None = None
+    runner_up_us: float | None = None
+    op: str = ""
+    dtype: str = ""
+    device: str = ""
+
+    @property
+    def first(self) -> str:
+        """The variant of a static choice; of others the one at the highest density."""
+        return self.rungs[-1].variant if self.rungs else self.candidates[0].variant
+
+    @property
+    def why(self) -> str:
+        """The reason in a sentence."""
+        facts = dataclasses.asdict(self) | {"variant": self.first}
+        said = self.reason.value.format(**facts)
+        if self.against_device is None:
+            return said
+        return f"{said}; not on the device: {self.against_device.value.format(**facts)}"
+
+    def variant(self, counts: Sequence[int], n_tiles: int) -> str:
+        """The variant that runs where list i has `counts[i]` tiles; `n_tiles` are all of list 0."""
+        if self.candidates:
+            return cheapest(self.candidates, *counts).name
+        density = counts[0] / n_tiles if n_tiles else 0.0
+        fits = (r.variant for r in self.rungs if density <= r.up_to)
+        return next(fits, self.rungs[-1].variant)
+
+
+class Known(Protocol):
+    """A problem of some op: a frozen, hashable value, whose equal ones have equal choices."""
+
+    @property
+    def known(self) -> Problem:
+        """What tuning tables know it by."""
+        ...
+
+
+P = TypeVar("P", bound=Known)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chooser(Generic[P]):
+    """How one op chooses.
+
+    Attributes:
+        op: its name.
+        problem: makes a problem of plain values.
+        candidates: what could run a problem, and what it costs.
+        against: name -> why that variant does not take a problem.
+        by_name: whether `js.config(variant="name")` speaks to it, too; else only a `Variant` of
+            this very op does.
+    """
+
+    op: str
+    problem: Callable[..., P]
+    candidates: Callable[[P], Offer]
+    against: Callable[[P], Mapping[str, str]]
+    by_name: bool = True
+
+
+_choosers: dict[str, Chooser[Any]] = {}
+
+
+def register(chooser: Chooser[P]) -> Chooser[P]:
+    """Let an op choose by this; a second one of the same name takes the place of the first."""
+    _choosers[chooser.op] = chooser
+    return chooser
+
+
+def chooser(op: str) -> Chooser[Any]:
+    """The chooser of `op`.
+
+    Raises:
+        KeyError: for an op without variants.
+    """
+    return _choosers[op]
+
+
+def choosers() -> tuple[str, ...]:
+    """The ops that have one."""
+    return tuple(_choosers)

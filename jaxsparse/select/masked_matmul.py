@@ -1,0 +1,205 @@
+"""How `masked_matmul` chooses, from what is known while tracing.
+
+The tiles' own cost is theirs to compare, on the device. Here it is tiles against XLA's dense
+product, which the device cannot choose: by the size of the blocks, by the share of them that
+the caller says is kept, and by where the operands lie.
+"""
+
+import dataclasses
+
+from jaxsparse.core.device import is_hopper
+from jaxsparse.select.choice import Chooser, Offer, register
+from jaxsparse.select.problem import Problem
+from jaxsparse.select.table import DENSE
+from jaxsparse.select.variants import also_runs, table
+
+OP = "masked_matmul"
+Block = tuple[int, int]
+Shape = tuple[int, ...]
+#: The variant of a mask on the result alone. It reads b with K contiguous, its own layout
+#: where b is the other operand of a gradient.
+SAMPLED = "sampled"
+#: The variant of columns that are kept one by one, for 32 rows together.
+SORTED = "sorted"
+#: Panels of an operand that lies transposed: it transposes what the mask keeps.
+TURNED = "turned"
+#: Blocks of fewer rows than this lost to the dense product at every density that was measured.
+FEW_ROWS = 8
+#: Panels, 128 rows by 256 columns, that an H200 needs to be half full.
+FILLING_TILES = 66
+#: Share of kept blocks, in twentieths, from which the dense product was the faster one (H200,
+#: 4096 x 4096 by 4096 x 2048, float32): where TMA loads whole blocks; where columns are picked, of
+#: an operand or of the result.
+DENSE_FROM = {"boxes": 0.6, "picked": 0.2, "sampled": 0.15}
+
+for _platform in ("cpu", "cuda"):
+    also_runs(OP, _platform, DENSE)
+
+
+@dataclasses.dataclass(frozen=True)
+class MatmulProblem:
+    """One call: a [L or 1, m, k], b [L or 1, k, n], the masks of a, b and the result, [L or 1,
+    rows, columns] or None, and their blocks.
+
+    `products` and `blocks_of_all`: how many products, and blocks of all masks. `turned`: a is the
+    transpose of an array that exists. `density`: the share of the blocks that masks are said to
+    keep. `own`: an implementation is demanded by name.
+    """
+
+    platform: str
+    a: Shape
+    b: Shape
+    masks: tuple[Shape | None, Shape | None, Shape | None]
+    blocks: tuple[Block, Block, Block]
+    products: int
+    blocks_of_all: int
+    dtype: str
+    itemsize: int
+    precision: str
+    turned: bool = False
+    density: float | None = None
+    own: bool = False
+
+    @property
+    def known(self) -> Problem:
+        """What tuning tables know it by."""
+        features: dict[str, float] = {
+            "products": self.products,
+            "rows": self.a[1],
+            "depth": self.a[2],
+            "outputs": self.b[2],
+        }
+        for name, mask, block in zip(("a", "b", "out"), self.masks, self.blocks, strict=True):
+            for axis, size in zip(("rows", "columns"), block, strict=True):
+                features[f"{name}_block_{axis}"] = 0 if mask is None else size
+        highest = self.platform == "cuda" and self.dtype == "float32"
+        dtype = "highest" if highest and self.precision == "highest" else self.dtype
+        return Problem(OP, self.platform, dtype, features, self.blocks_of_all)
+
+    @property
+    def flips(self) -> bool:
+        """Whether the transposed product runs."""
+        return transposes(self.platform, self.masks)
+
+    @property
+    def lists(self) -> int:
+        """The longest first axis, at least 1."""
+        return max([1, *(s[0] for s in (self.a, self.b, *self.masks) if s is not None)])
+
+
+def has_boxes(itemsize: int, block: Block) -> bool:
+    """Whether blocks of a are whole 32 rows and 128 bytes: TMA loads them in place, and only the
+    index asks for the mask, which it takes as it is.
+    """
+    return block[0] % 32 == 0 and block[1] % (128 // itemsize) == 0
+
+
+def sorts(itemsize: int, block: Block, right: Shape, masks: tuple[object, object, object]) -> bool:
+    """Whether columns of a can be sorted by the pieces of 32 rows that keep them: a mask on a
+    alone, whose blocks are not boxes. `right` is the shape of b.
+    """
+    lists, depth, columns = right
+    alone = masks[0] is not None and masks[1] is None and masks[2] is None
+    pieces = block[0] % 32 == 0 and block[1] * itemsize % 128 != 0
+    return alone and pieces and columns * itemsize % 128 == 0 and lists * depth < 2**31
+
+
+def transposes(platform: str, masks: tuple[object, object, object]) -> bool:
+    """Whether the transposed product runs: the CUDA kernels condense what a mask on the left
+    operand leaves.
+    """
+    return platform == "cuda" and masks[0] is None and masks[1] is not None
+
+
+def candidates(problem: MatmulProblem) -> Offer:
+    """What to choose among, in order of preference where no table says more. XLA's dense product
+    comes before the kernel on CUDA cores, which it beats on all but nearly empty masks; and before
+    the tiles where they are expected to lose, unless CUDA was asked for by name.
+    """
+    names = [n for n in table(OP, problem.platform) if reason_against(problem, n) is None]
+    last = [n for n in names if n == "direct"]
+    first = [n for n in names if n == SAMPLED or (n == TURNED and _turns(problem))]
+    rest = [n for n in names if n not in (*first, "direct", TURNED)]
+    tiles = [*first, *rest, *(n for n in names if n == TURNED and n not in first)]
+    lose = problem.platform == "cuda" and not problem.own and _lose(problem)
+    return Offer((DENSE, *tiles, *last) if lose else (*tiles, DENSE, *last))
+
+
+def against(problem: MatmulProblem) -> dict[str, str]:
+    """Name -> why that variant does not take the problem."""
+    reasons = {name: reason_against(problem, name) for name in table(OP, problem.platform)}
+    return {name: why for name, why in reasons.items() if why}
+
+
+def _turns(problem: MatmulProblem) -> bool:
+    """Whether a lies transposed in memory, and would run as panels."""
+    tiles = problem.lists * -(-problem.a[1] // 128) * -(-problem.b[2] // 256)
+    return problem.turned and tiles >= FILLING_TILES
+
+
+def _lose(problem: MatmulProblem) -> bool:
+    """Whether tiles are expected to take longer than the dense product.
+
+    The rows of a tile take what one of them keeps: blocks of few rows leave them nothing to skip,
+    unless a row is kept or left out as a whole.
+    """
+    a, b, masks, blocks = problem.a, problem.b, problem.masks, problem.blocks
+    place = 1 if problem.flips else 0 if masks[0] is not None else 2
+    (rows, columns), width = blocks[place], (a[2], b[1], b[2])[place]
+    if place == 1:
+        rows, columns = columns, rows
+    if masks[place] is None or columns >= width:
+        return False
+    whole = 64 if place == 2 else 128 // problem.itemsize
+    boxes = rows % 32 == 0 and columns % whole == 0
+    kind = "boxes" if boxes else "sampled" if place == 2 else "picked"
+    few = problem.density is not None and problem.density >= DENSE_FROM[kind]
+    return rows < FEW_ROWS or few
+
+
+def reason_against(problem: MatmulProblem, variant: str) -> str | None:
+    """Why `variant` does not take this problem, or None. The handlers refuse by the same rules."""
+    if problem.platform == "cpu" or variant == "direct":
+        return None
+    flips, lists, masks = problem.flips, problem.lists, problem.masks
+    (_, m, k), n = problem.a, problem.b[2]
+    if flips:
+        m, n = n, m
+    vector = 16 // problem.itemsize
+    if problem.dtype == "float32" and problem.precision == "highest":
+        return "float32 products are asked for, not TF32"
+    left = masks[1 if flips else 0]
+    rows, columns = problem.blocks[1 if flips else 0]
+    block = (columns, rows) if flips else (rows, columns)
+    if variant in ("pieces", "panels", TURNED):
+        if left is None or masks[2] is not None:
+            return "tiles of pieces need a mask on an operand and none on the result"
+        if not has_boxes(problem.itemsize, block):
+            return "tiles of pieces need blocks of whole 32 rows and 128 bytes of K"
+    if variant == SORTED:
+        right = (problem.a[0], k, n) if flips else problem.b
+        given = (masks[1], masks[0], masks[2]) if flips else masks
+        if not sorts(problem.itemsize, block, right, given):
+            return (
+                "sorted columns need a mask on one operand and no other, of whole 32 rows but not "
+                "of whole 128 bytes of K, and rows of whole 128 bytes in the other operand"
+            )
+    if variant == TURNED and (masks[0] is None or m % vector or lists * m * k >= 2**33):
+        return "turned pieces need a mask on a, columns of 16 bytes, and at most 2^33 entries"
+    if variant == SAMPLED:
+        if masks[2] is None or masks[0] is not None or masks[1] is not None:
+            return "sampled products need a mask on the result, and none on an operand"
+        if max(m, n) > 2**20 or max(lists, k // vector) * n >= 2**31:
+            return "a side of the result passes 2^20, or b 2^31 rows or pieces of 16 bytes"
+    if not is_hopper():
+        return "the device is not of compute capability 9.0"
+    if k == 0 or k % vector or n % vector:
+        return f"K = {k} and {n} columns: both must be multiples of {vector}"
+    if lists * m >= 2**31 or k > 2**19 or n >= 2**30 or lists * -(-m // 128) > 65535:
+        return "more than 2^31 rows, 2^19 columns of a, or 65535 tiles of rows"
+    if left is not None and -(-left[1 if flips else 2] // 32) > 8192:
+        return "a row of a's mask passes 8192 words"
+    return None
+
+
+CHOOSER = register(Chooser(OP, MatmulProblem, candidates, against))
