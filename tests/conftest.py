@@ -27,6 +27,12 @@ settings.load_profile("jaxsparse")
 
 ON_GPU = jax.default_backend() == "gpu"
 
+# What is tested is compiled already, but for the references: LLVM's expensive passes over these and
+# over the tests' own arithmetic cost a third of the time. JAX_DISABLE_MOST_OPTIMIZATIONS=0 keeps
+# them.
+if not ON_GPU and "JAX_DISABLE_MOST_OPTIMIZATIONS" not in os.environ:
+    jax.config.update("jax_disable_most_optimizations", True)
+
 
 def pytest_collection_modifyitems(items):
     if ON_GPU:

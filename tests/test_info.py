@@ -10,6 +10,8 @@ import pytest
 
 import jaxsparse as js
 from jaxsparse import info
+from jaxsparse.ffi import register
+from jaxsparse.info_screen import render
 
 OPS = {"masked_conv", "tile_index", "pack_mask", "unpack_mask"}
 
@@ -23,30 +25,81 @@ def test_module_prints_json_that_names_every_op():
         assert op["takes"] in ("cpu", "cuda", "reference")
         assert all(op["not"].values())
         assert op["takes"] not in op["not"]
-        assert op.get("variants", 1) >= 1
+        assert isinstance(op["variants"], list)
+    assert "dense" in facts["ops"]["masked_conv"]["variants"]
     assert facts["versions"]["jax"]
     assert facts["build"]["cuda"] in ("ON", "OFF")
     assert facts["build"]["why"]
     assert facts["devices"]["default"]
 
 
-def test_text_has_the_same_facts(capsys):
+def test_one_screen_with_every_op(capsys):
     assert info.main([]) == 0
-    text = capsys.readouterr().out
-    for part in ("versions:", "build:", "ffi:", "devices:", "instruction_set:", *OPS):
-        assert part in text
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
+    facts = info.collect()
+    assert facts["ops"].keys() >= OPS
+    for name, op in facts["ops"].items():
+        (row,) = [line for line in lines if line.split()[:1] == [name]]
+        assert row.split()[1] == op["takes"]
+    for part in (js.__version__, facts["cpu"]["instruction_set"], "GPU", "CUDA kernels", "--json"):
+        assert any(part in line for line in lines), part
 
 
-@pytest.mark.parametrize("fact", ["_versions", "_build", "_ffi", "_modules", "_cpu", "_devices"])
-def test_a_broken_fact_is_told(monkeypatch, fact):
+def test_reasons_of_all_ops_stand_once():
+    facts = info.collect()
+    for op in facts["ops"].values():
+        op["not"] = {"cuda": "no such module"}
+    text = render(facts)
+    assert text.count("no such module") == 1
+    facts["ops"]["route"]["not"] = {"cuda": "it is too small"}
+    text = render(facts)
+    assert "cuda: it is too small" in text
+    assert text.count("cuda: no such module") == len(facts["ops"]) - 1
+
+
+def test_a_build_without_cuda_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(register, "build_info", lambda: {"cuda": "OFF", "why": "no nvcc found"})
+    text = render(info.collect())
+    assert "not built (no nvcc found)" in text
+    assert "JAXSPARSE_CUDA=ON pip install ." in text
+
+
+def test_gpus_are_counted():
+    facts = info.collect()
+    facts["devices"]["cuda"] = ["NVIDIA H100 (sm_90)"] * 2
+    facts["build"] = {"cuda": "ON", "why": "compiler in /usr"}
+    facts["modules"]["cuda"] = {"architectures": "90a-real"}
+    text = render(facts)
+    assert "2 x NVIDIA H100 (sm_90)" in text
+    assert "for 90a-real (compiler in /usr)" in text
+
+
+@pytest.mark.parametrize(
+    "fact", ["_versions", "_build", "_ffi", "_modules", "_cpu", "_devices", "_ops"]
+)
+def test_a_broken_fact_is_told(monkeypatch, capsys, fact):
     def broken():
         raise OSError("no such thing")
 
     monkeypatch.setattr(info, fact, broken)
     facts = info.collect()
     assert facts[fact.removeprefix("_")] == {"error": "OSError: no such thing"}
-    assert facts["ops"].keys() >= OPS
-    assert "no such thing" in info.render(facts)
+    assert fact == "_ops" or facts["ops"].keys() >= OPS
+    if fact != "_ffi":  # in --json alone
+        assert "no such thing" in render(facts)
+    assert info.main(["--json"]) == 0
+    assert "no such thing" in capsys.readouterr().out
+
+
+def test_without_rich_the_facts_are_lines(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.delitem(sys.modules, "jaxsparse.info_screen")
+    assert info.main([]) == 0
+    text = capsys.readouterr().out
+    for part in ("rich: ModuleNotFoundError", "versions:", "devices:", "instruction_set:", *OPS):
+        assert part in text
 
 
 def test_modules_say_what_they_were_built_for():

@@ -35,18 +35,19 @@ def test_no_file_over_400_lines():
 @pytest.mark.parametrize("op", ["masked_conv", "masked_matmul"])
 def test_one_op_one_stem(op):
     for place in (
-        f"jaxsparse/ops/{op}.py",
+        f"jaxsparse/ops/{op}/api.py",
         f"jaxsparse/reference/{op}.py",
-        f"cuda/ffi/{op}.cc",
-        f"cpu/ffi/{op}.cc",
         f"cuda/variants/{op}.toml",
         f"cpu/variants/{op}.toml",
-        f"tests/ops/test_{op}.py",
-        f"benchmarks/{op}.py",
+        f"tests/ops/{op}/test_{op}.py",
+        f"benchmarks/{op}/table.py",
         f"docs/kernels/{op}.md",
     ):
         assert (ROOT / place).is_file(), place
-    assert list((ROOT / "cuda/kernels").glob(f"{op}*.cuh"))
+    for tree in ("cuda", "cpu"):
+        assert list((ROOT / tree / "kernels" / op).glob("*.h")), tree
+        handlers = (ROOT / tree / "ffi" / name for name in (f"{op}.cc", f"{op}/handler.cc"))
+        assert any(f.is_file() for f in handlers), tree
     assert len((ROOT / f"jaxsparse/reference/{op}.py").read_text().splitlines()) <= 60
 
 

@@ -95,7 +95,7 @@ def test_a_copy_needs_no_margin():
         (np.ones((2, 2)), 0.0, 0.0, ValueError, "upper=0.0"),
         (np.ones((2, 2)), 0.0, -1.0, ValueError, "upper=-1.0"),
         (np.ones((2, 2)), 0.0, np.inf, ValueError, "upper=inf"),
-        (np.ones((2, 2)), 0.0, 1e-60, ValueError, "no positive float32"),
+        (np.ones((2, 2)), 0.0, 1e-60, ValueError, "not a positive float32"),
     ],
 )
 def test_bad_layers(weight, bias, upper, kind, text):

@@ -175,6 +175,13 @@ def test_mnist_from_the_data_folder(examples, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_both_from_another_folder(examples, tmp_path):
-    command = [sys.executable, str(examples / "demo.py"), "--quick", "--out", str(tmp_path)]
-    subprocess.run(command, check=True, cwd=tmp_path, timeout=500)
-    assert {p.name for p in tmp_path.glob("*.png")} == {"edit_photo.png", "gated_classifier.png"}
+    """Pictures go to ./out of the folder that the demo is called from."""
+    command = [sys.executable, str(examples / "demo.py"), "--quick"]
+    done = subprocess.run(
+        command, check=True, cwd=tmp_path, timeout=500, stdout=subprocess.PIPE, text=True
+    )
+    names = {"edit_photo.png", "gated_classifier.png"}
+    assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.png")} == {
+        f"out/{name}" for name in names
+    }
+    assert all(f"picture: out/{name}" in done.stdout for name in names)

@@ -12,7 +12,7 @@ import pytest
 from examples.test_demos import check_picture
 
 import jaxsparse as js
-from jaxsparse.bench.product_rows import ProductRow
+from jaxsparse.bench.products.rows import ProductRow
 
 
 def test_ragged_encoder(examples, tmp_path, capsys):

@@ -53,6 +53,17 @@ def test_plan_prefers_native():
         plan("op", "cpu", ("reference",))
 
 
+def test_what_an_op_offers(monkeypatch):
+    monkeypatch.setattr(platform, "_OFFERED", {})
+    assert platform.offered_by("op") == platform.NAMES
+    assert platform.offers("op", "cuda", "reference") == ("cuda", "reference")
+    assert platform.offered_by("op") == ("cuda", "reference")
+    with pytest.raises(ValueError, match=r"op offers .*dispatch was given"):
+        dispatch("op", None, cpu=abs, reference=abs)
+    with pytest.raises(ValueError, match=r"op offers .*some of cuda, cpu, reference"):
+        platform.offers("op", "tpu")
+
+
 def test_dispatch_runs_what_was_planned():
     def both(tag):
         return lambda x: x + tag
@@ -70,3 +81,22 @@ def test_a_gpu_without_kernels_is_said(monkeypatch):
     plan("op", None, ("cpu", "reference"))  # once per op
     plan("other", "reference", ("cpu", "reference"))  # asked for
     platform._warn_of_reference.cache_clear()
+
+
+def test_a_cpu_without_kernels_is_said(monkeypatch):
+    monkeypatch.setattr(platform, "_has_cuda_device", lambda: False)
+    monkeypatch.setattr(register, "module", lambda name: (None, f"no {name} module"))
+    platform._warn_of_reference.cache_clear()
+    with pytest.warns(RuntimeWarning, match=r"op runs its reference on this CPU.*no cpu module"):
+        plan("op", None, ("cuda", "cpu", "reference"))
+    plan("op", None, ("cuda", "cpu", "reference"))  # once per op
+    plan("other", None, ("cuda", "reference"))  # has no kernels for a CPU
+    platform._warn_of_reference.cache_clear()
+
+
+def test_sources_without_a_build_are_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(register.resources, "files", lambda name: tmp_path)
+    found = register.build_info()
+    assert found["cuda"] == "OFF"
+    assert str(tmp_path) in found["why"]
+    assert "another folder" in found["why"]

@@ -4,28 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import ndimage
+from index.oracles import component_tiles_of as oracle
 
 import jaxsparse as js
 from jaxsparse.mask import blobs
-
-
-def oracle(mask, tile):
-    """(b, y0, x0) in the raster order of each tile's first pixel of its component."""
-    th, tw = tile
-    found = []
-    for b, image in enumerate(mask if mask.size else ()):
-        labels, _ = ndimage.label(image, np.ones((3, 3)))
-        boxes = ndimage.find_objects(labels)
-        seen = set()
-        for y, x in np.argwhere(image):
-            box = boxes[labels[y, x] - 1]
-            top, left = box[0].start, box[1].start
-            y0, x0 = top + (y - top) // th * th, left + (x - left) // tw * tw
-            if (labels[y, x], y0, x0) not in seen:
-                seen.add((labels[y, x], y0, x0))
-                found.append((b, y0, x0))
-    return np.asarray(found, np.int32).reshape(-1, 3)
 
 
 def check(mask, tile, implementation, *, ordered=True, capacity=None):

@@ -106,6 +106,7 @@ def test_a_wave_longer_than_any_list_is_one(implementation, per_wave):
     assert int(out.choice) == 1
 
 
+# Not in the op suite: portfolio_index is not an op of the API.
 def test_vmap_folds_masks_and_costs(implementation):
     masks = np.random.default_rng(1).random((2, 3, 2, 20, 37)) < 0.1
     costs = jnp.asarray(COSTS)

@@ -5,20 +5,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from index.oracles import tiles_of as oracle
 
 import jaxsparse as js
 
 TILES = [(1, 1), (2, 4), (8, 16), (3, 5), (7, 33), (5, 64), (1, 32), (32, 1), (100, 100)]
 SHAPES = [(1, 16, 32), (2, 19, 45), (1, 5, 320), (0, 8, 8), (2, 0, 9), (2, 9, 0)]
-
-
-def oracle(mask, tile):
-    """The ids of the active tiles, ascending."""
-    _, height, width = mask.shape
-    th, tw = tile
-    rows, cols = -(-height // th), -(-width // tw)
-    b, y, x = np.nonzero(mask)
-    return np.unique((b * rows + y // th) * cols + x // tw)
 
 
 def check(index, mask, tile, *, ordered):

@@ -1,5 +1,7 @@
 """Drawings in the terminal and with matplotlib."""
 
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -73,3 +75,9 @@ def test_plot(tmp_path, align):
     js.plot(mask, image[None, ..., :1]).savefig(tmp_path / "mask.png")
     with pytest.raises(ValueError, match="image has shape"):
         js.plot(mask, np.zeros((2, 4, 4, 3)))
+
+
+def test_without_matplotlib_plot_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"needs matplotlib: pip install 'jaxsparse\[plot\]'"):
+        js.plot(CROSS)

@@ -32,8 +32,8 @@ def test_options_are_refused_when_the_layer_is_made(face, name):
 
 
 @pytest.mark.parametrize("name", ["dtype", "param_dtype"])
-def test_what_is_no_dtype_is_named(face, name):
-    with pytest.raises(TypeError, match=f"^{name}='foo' is no dtype"):
+def test_what_is_not_a_dtype_is_named(face, name):
+    with pytest.raises(TypeError, match=f"^{name}='foo' is not a dtype"):
         face.masked(**{name: "foo"})
 
 

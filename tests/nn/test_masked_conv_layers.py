@@ -171,6 +171,7 @@ def test_one_compile_serves_every_mask(face, rng):
     assert jitted._cache_size() == 1
 
 
+# Not in the op suite: a layer, and its parameters.
 def test_vmap_over_masks(face, rng):
     call, params = face.masked().pure()
     x = image(rng)

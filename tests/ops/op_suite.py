@@ -1,14 +1,12 @@
-"""One suite for every op x implementation. An op joins by describing itself as an `OpSpec`; it then
-passes what is here.
+"""One suite for every op x implementation. An op joins with a subclass of `OpSuite` in
+tests/ops/<op>/test_suite.py whose `spec` is an `OpSpec`; it then passes every check here.
 
-`apply(diff, mask, implementation)` runs the op on its differentiable arrays (name -> array) under a
-mask; `oracle` is float64 numpy. Leading axes of `diff["x"]` and of the mask are images: vmap and
-shard_map split them.
+A check that does not apply to an op is named in `OpSpec.inapplicable` with the reason; it is not
+collected for that op, and `op_report.skips` lists it. tests/structure/test_suite_coverage.py fails
+for a check that applies to no op, and for a public op without a subclass.
 """
 
-import dataclasses
-import functools
-from collections.abc import Callable, Mapping
+import contextlib
 from typing import Any
 
 import jax
@@ -16,270 +14,384 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
+from ops.op_spec import TOLERANCE as TOLERANCE
+from ops.op_spec import (
+    OpSpec,
+    assert_close,
+    assert_tree,
+    bound,
+    cast,
+    direction_of,
+    exact,
+    float_leaves,
+    forward,
+    gradient,
+    inner,
+    like_dense,
+    loss_of,
+    moved,
+    norm,
+    numeric,
+    pick,
+    placed,
+    rounded,
+    split,
+    stack,
+    weighed,
+    weights_for,
+)
 
 import jaxsparse as js
 
-TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 3e-3}
-TF32 = 2e-3
-Arrays = Mapping[str, Any]
+__all__ = ["OpSpec", "OpSuite", "assert_close", "cast", "like_dense", "rounded"]
+
+DEVICES = 4
+WRONG_IMPLEMENTATIONS = {
+    "implementation word": ({"implementation": "tpu"}, ValueError, "'tpu' is none of cuda, cpu"),
+    "implementation number": ({"implementation": 3}, TypeError, "implementation=3; it takes None"),
+    "implementation none": ({"implementation": ()}, ValueError, r"implementation=\(\) names none"),
+}
 
 
-@dataclasses.dataclass(frozen=True)
-class OpSpec:
-    """What the suite needs to know of an op."""
-
-    name: str
-    inputs: Callable[[np.random.Generator, float], tuple[dict[str, np.ndarray], np.ndarray]]
-    apply: Callable[..., jax.Array]
-    oracle: Callable[[Arrays, np.ndarray], np.ndarray]
-    dense: Callable[[Arrays, jax.Array], jax.Array]
-    images: frozenset[str] = frozenset({"x", "base"})
-    tiles: tuple[tuple[int, int], ...] = ((1, 1), (2, 4), (3, 5), (8, 16))
-
-
-def assert_close(got: Any, want: Any, dtype: str, scale: float = 1.0) -> None:
-    """Largest error over the largest value; nothing may be NaN."""
-    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
-    assert got.shape == want.shape
-    assert np.isfinite(got).all()
-    bound = TF32 if dtype == "float32" and jax.default_backend() == "gpu" else TOLERANCE[dtype]
-    limit = scale * bound * max(1.0, np.abs(want).max(initial=0.0))
-    assert np.abs(got - want).max(initial=0.0) <= limit
-
-
-def like_dense(x: jax.Array, kernel: jax.Array, options: Mapping[str, Any]) -> Any:
-    """Shape and dtype of the dense convolution with these options of `masked_conv`."""
-    return jax.eval_shape(
-        lambda x, k: jax.lax.conv_general_dilated(
-            x,
-            k,
-            options.get("strides", (1, 1)),
-            options.get("padding", "SAME"),
-            rhs_dilation=options.get("dilation", (1, 1)),
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        ),
-        x,
-        kernel,
-    )
-
-
-def cast(diff: Arrays, dtype: str) -> dict[str, jax.Array]:
-    return {k: jnp.asarray(v).astype(dtype) for k, v in diff.items()}
-
-
-def rounded(diff: Arrays, dtype: str) -> dict[str, np.ndarray]:
-    return {k: np.asarray(v).astype(np.float64) for k, v in cast(diff, dtype).items()}
+def in_float32() -> Any:
+    """A context in which a GPU's reference multiplies float32 as float32."""
+    if jax.default_backend() == "gpu":
+        return jax.default_matmul_precision("highest")
+    return contextlib.nullcontext()
 
 
 class OpSuite:
-    """Subclass it in tests/ops/test_<op>.py with `spec`; pytest collects the rest."""
+    """Subclass it with `spec`; pytest collects the rest."""
 
     spec: OpSpec
 
-    def run(self, diff, mask, implementation, **options):
-        return self.spec.apply(diff, mask, implementation=implementation, **options)
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for check in cls.spec.inapplicable if "spec" in vars(cls) else ():
+            if not hasattr(OpSuite, f"test_{check}"):
+                raise ValueError(f"{cls.spec.name}: the suite has no check {check!r}")
+            setattr(cls, f"test_{check}", None)
 
-    @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-    @pytest.mark.parametrize("density", [0.0, 0.3, 1.0])
-    def test_values(self, implementation, rng, dtype, density):
-        diff, mask = self.spec.inputs(rng, density)
-        got = self.run(cast(diff, dtype), jnp.asarray(mask), implementation)
-        assert got.dtype == dtype
-        assert_close(got, self.spec.oracle(rounded(diff, dtype), mask), dtype)
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """What differs from op to op: operands to batch, and wrong arguments."""
+        if not metafunc.function.__qualname__.startswith("OpSuite."):
+            return
+        names = metafunc.fixturenames
+        if "batched" in names:
+            operands = self.spec.draw(np.random.default_rng(0), 0.5)
+            moving = [name for name, value in operands.items() if jax.tree.leaves(value)]
+            metafunc.parametrize("batched", [*moving, "all"] if len(moving) > 1 else moving)
+        if "wrong" in names:
+            metafunc.parametrize("wrong", [*self.spec.bad, *WRONG_IMPLEMENTATIONS])
 
-    def test_tiles(self, implementation, rng):
-        diff, mask = self.spec.inputs(rng, 0.3)
-        want = self.spec.oracle(diff, mask)
-        for tile in self.spec.tiles:
-            for align in ("grid", "component"):
-                index = js.tile_index(jnp.asarray(mask), tile, align=align)
-                assert_close(
-                    self.run(cast(diff, "float32"), index, implementation), want, "float32"
-                )
+    def compare(self, got: Any, operands: Any, dtype: str = "float32", scale: float = 1.0) -> None:
+        """`got` is what the oracle makes of the operands, rounded to this dtype."""
+        spec = self.spec
+        want = spec.oracle(exact(spec, operands, dtype))
+        assert_tree(got, want, dtype, scale * spec.scale)
+        for value in float_leaves(got):
+            assert value.dtype == (spec.result or dtype)
 
-    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-    def test_grad(self, implementation, rng, dtype):
-        diff, mask = self.spec.inputs(rng, 0.4)
-        mask = jnp.asarray(mask)
-        weight = rng.standard_normal(self.spec.oracle(diff, mask).shape).astype(np.float32)
+    def test_values(self, implementation, rng):
+        """Called as a user does outside of jit."""
+        operands = self.spec.draw(rng, 0.4)
+        self.compare(self.spec.apply(placed(self.spec, operands), implementation), operands)
 
-        def loss(function, d):
-            return jnp.sum(function(d).astype(jnp.float32) * weight)
+    def test_empty_mask(self, implementation, rng):
+        operands = self.spec.draw(rng, 0.0)
+        self.compare(forward(self.spec, implementation)(placed(self.spec, operands)), operands)
 
-        got = jax.grad(lambda d: loss(lambda d: self.run(d, mask, implementation), d))(
-            cast(diff, dtype)
-        )
-        exact = cast(rounded(diff, dtype), "float32")
-        with jax.default_matmul_precision("highest"):
-            want = jax.grad(lambda d: loss(lambda d: self.spec.dense(d, mask), d))(exact)
-        for name in diff:
-            assert_close(got[name], want[name], dtype, scale=2.0)
+    def test_full_mask(self, implementation, rng):
+        operands = self.spec.draw(rng, 1.0)
+        self.compare(forward(self.spec, implementation)(placed(self.spec, operands)), operands)
+
+    @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+    def test_16_bits(self, implementation, rng, dtype):
+        operands = self.spec.draw(rng, 0.4)
+        got = forward(self.spec, implementation)(placed(self.spec, operands, dtype))
+        self.compare(got, operands, dtype)
+
+    def test_one_trace_serves_every_mask(self, implementation, rng):
+        run = forward(self.spec, implementation)
+        draws = [self.spec.draw(rng, fill) for fill in self.spec.fills]
+        run(placed(self.spec, draws[0]))
+        traces = run.traces
+        for operands in draws:
+            self.compare(run(placed(self.spec, operands)), operands)
+        assert run.traces == traces
+
+    def test_no_elements(self, implementation, rng):
+        """A batch of nothing, forwards and backwards."""
+        operands = self.spec.empty(rng)
+        floats, rest = split(self.spec, placed(self.spec, operands))
+        if not self.spec.differentiable:
+            self.compare(forward(self.spec, implementation)(rest | floats), operands)
+            return
+        weights = weights_for(self.spec, operands, rng)
+        (_, got), found = gradient(self.spec, implementation)(floats, rest, weights)
+        self.compare(got, operands)
+        assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, floats)
+        assert all(np.isfinite(np.asarray(v)).all() for v in jax.tree.leaves(found))
+
+    def test_gradient(self, implementation, rng):
+        """Against the oracle's central differences, operand by operand, and entry by entry against
+        the reference.
+        """
+        spec = self.spec
+        operands = spec.draw(rng, 0.4)
+        weights = weights_for(spec, operands, rng)
+        floats, rest = split(spec, placed(spec, operands))
+        _, got = gradient(spec, implementation)(floats, rest, weights)
+        loss, at = numeric(spec, weights), exact(spec, operands, "float32")
+        for name in floats:
+            assert jax.tree.map(jnp.shape, got[name]) == jax.tree.map(jnp.shape, floats[name])
+            way = {name: direction_of(at[name], rng)}
+            want = (loss(moved(at, (1e-5, way))) - loss(moved(at, (-1e-5, way)))) / 2e-5
+            limit = 2 * spec.scale * bound("float32") * max(1.0, norm(got[name]))
+            assert abs(inner(got[name], way[name]) - want) <= limit, name
+        if implementation != "reference":
+            with in_float32():
+                _, want = gradient(spec, "reference")(floats, rest, weights)
+            assert_tree(got, want, "float32", 2 * spec.scale)
+
+    def test_gradient_of_16_bits(self, implementation, rng):
+        spec = self.spec
+        operands = spec.draw(rng, 0.4)
+        weights = weights_for(spec, operands, rng)
+        floats, rest = split(spec, placed(spec, operands, "bfloat16"))
+        _, got = gradient(spec, implementation)(floats, rest, weights)
+        assert all(v.dtype == jnp.bfloat16 for v in jax.tree.leaves(got))
+        plain, _ = split(spec, placed(spec, exact(spec, operands, "bfloat16")))
+        with in_float32():
+            _, want = gradient(spec, "reference")(plain, rest, weights)
+        assert_tree(got, want, "bfloat16", 2 * spec.scale)
 
     def test_second_derivative(self, implementation, rng):
-        diff, mask = self.spec.inputs(rng, 0.4)
-        diff, mask = cast(diff, "float32"), jnp.asarray(mask)
+        """Of a direction, against the oracle's second differences, operand by operand."""
+        spec = self.spec
+        operands = spec.draw(rng, 0.4)
+        weights = weights_for(spec, operands, rng)
+        floats, rest = split(spec, placed(spec, operands))
+        at = exact(spec, operands, "float32")
+        first = {name: direction_of(at[name], rng) for name in floats}
 
-        def norm(function, d):
-            gradient = jax.grad(lambda d: jnp.sum(jnp.sin(function(d))))(d)
-            return sum(jnp.sum(g**2) for g in gradient.values()) * 1e-2
-
-        with jax.default_matmul_precision("highest"):
-            got = jax.grad(lambda d: norm(lambda d: self.run(d, mask, implementation), d))(diff)
-            want = jax.grad(lambda d: norm(lambda d: self.spec.dense(d, mask), d))(diff)
-        for name in diff:
-            assert_close(got[name], want[name], "float32", scale=20.0)
-
-    def test_jit_serves_every_mask(self, implementation, rng):
-        diff, mask = self.spec.inputs(rng, 0.3)
-        traces = []
-
-        @jax.jit
-        def f(d, m):
-            traces.append(1)
-            return self.run(d, m, implementation)
-
-        for density in (0.3, 0.0, 1.0, 0.6):
-            _, mask = self.spec.inputs(rng, density)
-            assert_close(
-                f(cast(diff, "float32"), jnp.asarray(mask)), self.spec.oracle(diff, mask), "float32"
+        def slope(floats: Any, rest: Any, weights: Any, way: Any) -> jax.Array:
+            found, _ = jax.grad(loss_of(spec, implementation), has_aux=True)(floats, rest, weights)
+            return sum(
+                (jnp.vdot(*pair) for pair in zip(*map(jax.tree.leaves, (found, way)), strict=True)),
+                start=jnp.float32(0),
             )
-        assert len(traces) == 1
 
-    @pytest.mark.parametrize("batched", ["all", "mask", "arrays", "kernel"])
+        way = jax.tree.map(lambda v: v.astype(np.float32), first)
+        with in_float32():
+            got = jax.jit(jax.grad(slope))(floats, rest, weights, way)
+        loss, step = numeric(spec, weights), 1e-5
+        for name in floats:
+            second = {name: direction_of(at[name], rng)}
+            corners = [
+                a * b * loss(moved(at, (a * step, first), (b * step, second)))
+                for a in (1, -1)
+                for b in (1, -1)
+            ]
+            limit = 20 * spec.scale * bound("float32") * max(1.0, norm(got[name]))
+            assert abs(inner(got[name], second[name]) - sum(corners) / (4 * step**2)) <= limit, name
+
     def test_vmap(self, implementation, rng, batched):
-        pairs = [self.spec.inputs(rng, d) for d in (0.2, 0.7, 0.0)]
-        diffs = [cast(d, "float32") for d, _ in pairs]
-        moving = {
-            "all": set(diffs[0]),
-            "mask": set(),
-            "arrays": set(self.spec.images) & set(diffs[0]),
-            "kernel": set(diffs[0]) - self.spec.images,
-        }[batched]
-        many_masks = batched in ("all", "mask")
-        axes = ({k: 0 if k in moving else None for k in diffs[0]}, 0 if many_masks else None)
-        stacked = {
-            k: jnp.stack([d[k] for d in diffs]) if k in moving else diffs[0][k] for k in diffs[0]
+        """With one operand batched, or all of them; and of the gradient. (The reference, whose
+        batching rules are the kernels', only has its gradient batched over all.)
+        """
+        spec = self.spec
+        draws = [spec.draw(rng, fill) for fill in (0.4, 0.8, 0.0)]
+        moving = [n for n in draws[0] if batched in (n, "all") and jax.tree.leaves(draws[0][n])]
+        each = [{**draws[0], **{name: d[name] for name in moving}} for d in draws]
+        many = placed(spec, draws[0]) | {
+            n: stack(*(placed(spec, d)[n] for d in draws)) for n in moving
         }
-        masks = (
-            jnp.stack([jnp.asarray(m) for _, m in pairs])
-            if many_masks
-            else jnp.asarray(pairs[1][1])
-        )
-        f = functools.partial(self.run, implementation=implementation)
-        got = jax.jit(jax.vmap(f, in_axes=axes))(stacked, masks)
-        for i in range(3):
-            one = {k: diffs[i if k in moving else 0][k] for k in diffs[0]}
-            assert_close(got[i], self.spec.oracle(one, pairs[i if many_masks else 1][1]), "float32")
+        axes = {name: 0 if name in moving else None for name in many}
+        alone = implementation == "reference" and batched != "all"
+        if alone or not spec.differentiable:
+            got = jax.jit(jax.vmap(lambda d: spec.apply(d, implementation), in_axes=(axes,)))(many)
+            for i, operands in enumerate(each):
+                self.compare(pick(got, i), operands)
+            return
+        weights = weights_for(spec, each[0], rng)
+        run = jax.value_and_grad(loss_of(spec, implementation), has_aux=True)
+        by = [{k: axes[k] for k in part} for part in split(spec, many)]
+        (_, got), found = jax.jit(jax.vmap(run, in_axes=(*by, None)))(*split(spec, many), weights)
+        for i, operands in enumerate(each):
+            self.compare(pick(got, i), operands)
+            alone = gradient(spec, implementation)(*split(spec, placed(spec, operands)), weights)
+            assert_tree(pick(found, i), alone[1], "float32", 2 * spec.scale)
 
-    def test_vmap_of_grad(self, implementation, rng):
-        pairs = [self.spec.inputs(rng, d) for d in (0.2, 0.7)]
-        diffs = [cast(d, "float32") for d, _ in pairs]
-        stacked = jax.tree.map(lambda *v: jnp.stack(v), *diffs)
-        masks = jnp.stack([jnp.asarray(m) for _, m in pairs])
-
-        def gradient(d, m):
-            return jax.grad(lambda d: jnp.sum(jnp.sin(self.run(d, m, implementation))))(d)
-
-        got = jax.jit(jax.vmap(gradient))(stacked, masks)
-        for i in range(2):
-            want = gradient(diffs[i], masks[i])
-            for name in want:
-                assert_close(got[name][i], want[name], "float32", scale=2.0)
+    def test_vmap_over_nothing(self, implementation, rng):
+        """A batch axis of no entries, for each operand alone and for all together."""
+        spec = self.spec
+        operands = placed(spec, spec.draw(rng, 0.4))
+        moving = [name for name, value in operands.items() if jax.tree.leaves(value)]
+        one = jax.eval_shape(lambda d: spec.apply(d, implementation), operands)
+        want = jax.tree.map(lambda v: (0, *v.shape), one)
+        for names in (*([name] for name in moving), moving):
+            none = {
+                n: jax.tree.map(lambda v: np.zeros((0, *v.shape), v.dtype), operands[n])
+                for n in names
+            }
+            axes = ({name: 0 if name in names else None for name in operands},)
+            run = jax.vmap(lambda d: spec.apply(d, implementation), in_axes=axes)
+            got = jax.eval_shape(run, operands | none)
+            assert jax.tree.map(lambda v: v.shape, got) == want, names
+        assert jax.tree.map(jnp.shape, run(operands | none)) == want
 
     def test_scan_and_remat(self, implementation, rng):
-        pairs = [self.spec.inputs(rng, d) for d in (0.2, 0.9)]
-        diff = cast(pairs[0][0], "float32")
-        masks = jnp.stack([jnp.asarray(m) for _, m in pairs])
+        """A scan of the rematerialised op over the operands that a mesh would split."""
+        spec = self.spec
+        draws = [spec.draw(rng, fill) for fill in (0.3, 0.9)]
+        each = [{**draws[0], **{n: d[n] for n in spec.sharded}} for d in draws]
+        shared = {n: v for n, v in placed(spec, draws[0]).items() if n not in spec.sharded}
+        many = stack(*({n: placed(spec, d)[n] for n in spec.sharded} for d in draws))
+        if not spec.differentiable:
+            step = jax.checkpoint(lambda d: spec.apply({**shared, **d}, implementation))
+            got = jax.jit(lambda m: jax.lax.scan(lambda c, d: (c, step(d)), 0, m)[1])(many)
+            for i, operands in enumerate(each):
+                self.compare(pick(got, i), operands)
+            return
+        weights = weights_for(spec, each[0], rng)
 
-        @jax.checkpoint
-        def step(total, mask):
-            return total + jnp.sum(jnp.sin(self.run(diff, mask, implementation))), None
+        def total(floats: Any, scanned: Any, rest: Any) -> Any:
+            def step(carry: jax.Array, given: Any) -> Any:
+                alone = jax.checkpoint(loss_of(spec, implementation))
+                loss, result = alone({**floats, **given[0]}, {**rest[0], **given[1]}, weights)
+                return carry + loss, result
 
-        def loss(d):
-            def body(total, mask):
-                return total + jnp.sum(jnp.sin(self.run(d, mask, implementation))), None
+            return jax.lax.scan(step, jnp.float32(0), (scanned, rest[1]))
 
-            return jax.lax.scan(jax.checkpoint(body), jnp.float32(0), masks)[0]
-
-        want = sum(jnp.sum(jnp.sin(self.run(diff, m, implementation))) for m in masks)
-        assert_close(
-            jax.jit(lambda m: jax.lax.scan(step, jnp.float32(0), m)[0])(masks), want, "float32"
+        (floats, rest), (scanned, others) = split(spec, shared), split(spec, many)
+        run = jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True))
+        (loss, got), found = run(floats, scanned, (rest, others))
+        runs = [
+            gradient(spec, implementation)(*split(spec, placed(spec, d)), weights) for d in each
+        ]
+        assert_close(loss, sum(r[0][0] for r in runs), "float32", spec.scale)
+        for i, operands in enumerate(each):
+            self.compare(pick(got, i), operands)
+        want = (
+            {n: jax.tree.map(lambda *v: sum(v), *(r[1][n] for r in runs)) for n in floats},
+            {n: stack(*(r[1][n] for r in runs)) for n in scanned},
         )
-        got = jax.jit(jax.grad(loss))(diff)
-        plain = jax.grad(
-            lambda d: sum(jnp.sum(jnp.sin(self.run(d, m, implementation))) for m in masks)
-        )(diff)
-        for name in got:
-            assert_close(got[name], plain[name], "float32", scale=2.0)
+        assert_tree(found, want, "float32", 2 * spec.scale)
 
-    @pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
+    @pytest.mark.skipif(len(jax.devices()) < DEVICES, reason="needs four devices")
     def test_shard_map(self, implementation, rng):
-        pairs = [self.spec.inputs(rng, 0.4) for _ in range(4)]
-        diffs = [cast(d, "float32") for d, _ in pairs]
-        one = diffs[0]
-        whole = {
-            k: jnp.concatenate([d[k] for d in diffs]) if k in self.spec.images else one[k]
-            for k in one
+        """One draw a device, forwards and backwards, without gathering what is split."""
+        spec = self.spec
+        draws = [spec.draw(rng, 0.4) for _ in range(DEVICES)]
+        each = [{**draws[0], **{n: d[n] for n in spec.sharded}} for d in draws]
+        whole = placed(spec, draws[0])
+        whole |= {
+            n: jax.tree.map(lambda *v: np.concatenate(v), *(placed(spec, d)[n] for d in draws))
+            for n in spec.sharded
         }
-        mask = jnp.concatenate([jnp.asarray(m) for _, m in pairs])
         auto = (jax.sharding.AxisType.Auto,)
-        mesh = jax.make_mesh((4,), ("data",), devices=jax.devices()[:4], axis_types=auto)
-        specs = {k: P("data") if k in self.spec.images else P() for k in one}
-        f = functools.partial(self.run, implementation=implementation)
-        sharded = jax.jit(
-            jax.shard_map(f, mesh=mesh, in_specs=(specs, P("data")), out_specs=P("data"))
-        )
-        assert_close(sharded(whole, mask), f(whole, mask), "float32")
-        assert "all-gather" not in sharded.lower(whole, mask).compile().as_text()
-        got = jax.jit(jax.grad(lambda d: jnp.sum(jnp.sin(sharded(d, mask)))))(whole)
-        want = jax.grad(lambda d: jnp.sum(jnp.sin(f(d, mask))))(whole)
-        for name in one:
-            assert_close(got[name], want[name], "float32", scale=2.0)
+        mesh = jax.make_mesh((DEVICES,), ("data",), auto, devices=jax.devices()[:DEVICES])
+        by = {n: P("data") if n in spec.sharded else P() for n in whole}
+        weights = weights_for(spec, each[0], rng)
+
+        def local(operands: Any) -> Any:
+            return jax.tree.map(lambda v: v[None], spec.apply(operands, implementation))
+
+        spread = jax.shard_map(local, mesh=mesh, in_specs=(by,), out_specs=P("data"))
+
+        def loss(floats: Any, rest: Any) -> Any:
+            result = spread({**rest, **floats})
+            return weighed(result, weights), result
+
+        run = jax.value_and_grad(loss, has_aux=True) if spec.differentiable else loss
+        compiled = jax.jit(run).lower(*split(spec, whole)).compile()
+        assert "all-gather" not in compiled.as_text()
+        found = compiled(*split(spec, whole))
+        (_, got), found = found if spec.differentiable else (found, {})
+        for i, operands in enumerate(each):
+            self.compare(pick(got, i), operands)
+        if not found:
+            return
+        alone = gradient(spec, implementation)
+        runs = [alone(*split(spec, placed(spec, d)), weights)[1] for d in each]
+        for name, value in found.items():
+            join = np.concatenate if name in spec.sharded else sum
+            want = jax.tree.map(lambda *v, join=join: join(v), *(r[name] for r in runs))
+            assert_tree(value, want, "float32", 2 * spec.scale)
 
     def test_export(self, implementation, rng):
-        diff, mask = self.spec.inputs(rng, 0.4)
-        diff, mask = cast(diff, "float32"), jnp.asarray(mask)
-        f = jax.jit(functools.partial(self.run, implementation=implementation))
-        blob = jax.export.export(f, disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(diff, mask)
-        again = jax.export.deserialize(blob.serialize())
-        assert_close(again.call(diff, mask), f(diff, mask), "float32")
+        operands = placed(self.spec, self.spec.draw(rng, 0.4))
+        arrays = {n: v for n, v in operands.items() if jax.tree.leaves(v)}
+        run = jax.jit(lambda arrays: self.spec.apply({**operands, **arrays}, implementation))
+        blob = jax.export.export(run, disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(arrays)
+        again = jax.export.deserialize(blob.serialize()).call(arrays)
+        assert_tree(again, forward(self.spec, implementation)(operands), "float32", self.spec.scale)
 
     def test_overflow_is_flagged_and_written_nowhere(self, implementation, rng):
-        diff, mask = self.spec.inputs(rng, 0.6)
-        index = js.tile_index(jnp.asarray(mask), (2, 2), capacity=3, ordered=True)
-        assert bool(index.overflow)
-        listed = np.zeros(mask.shape, bool)
-        b, h, w = mask.shape
-        cells = np.stack(np.meshgrid(range(b), range(h), range(w), indexing="ij"), -1)
-        rows, cols = -(-h // 2), -(-w // 2)
-        ids = (cells[..., 0] * rows + cells[..., 1] // 2) * cols + cells[..., 2] // 2
-        listed = np.isin(ids, np.unique(ids[mask])[:3]) & mask
-        got = self.run(cast(diff, "float32"), index, implementation)
-        assert_close(got, self.spec.oracle(diff, listed), "float32")
+        operands, want, words = self.spec.overflow(rng)
+        given = placed(self.spec, operands)
+        got = self.spec.apply(given, implementation)
+        assert_tree(got, want, "float32", self.spec.scale)
+        if words is not None:
+            with pytest.raises(Exception, match=words), js.checked():
+                jax.block_until_ready(self.spec.apply(given, implementation))
 
-    def test_nan_in_masked_lanes(self, implementation, rng):
-        diff, mask = self.spec.inputs(rng, 0.3)
-        mask = np.array(mask)
-        mask[:, :, mask.shape[2] // 2 :] = False
-        x = np.array(diff["x"])
-        want = self.spec.oracle(diff, mask)
-        x[:, :, -x.shape[2] // 4 :] = np.nan
-        diff = cast({**diff, "x": x}, "float32")
-        assert_close(self.run(diff, jnp.asarray(mask), implementation), want, "float32")
-        got = jax.grad(lambda d: jnp.sum(self.run(d, jnp.asarray(mask), implementation) ** 2))(diff)
-        for name, gradient in got.items():
-            assert np.isfinite(np.asarray(gradient)).all(), name
+    @pytest.mark.parametrize("bad", [np.nan, np.inf])
+    def test_nothing_is_read_that_does_not_count(self, implementation, rng, bad):
+        """NaN or Inf there reaches neither the result nor a gradient."""
+        spec = self.spec
+        operands = spec.draw(rng, 0.3)
+        free = spec.unread(operands)
+        assert any(where.any() for where in free.values())
+
+        def filled(value: float) -> Any:
+            changed = {
+                n: np.where(w, operands[n].dtype.type(value), operands[n]) for n, w in free.items()
+            }
+            return {**operands, **changed}
+
+        clean, wild = filled(0), filled(bad)
+        if not spec.differentiable:
+            got = forward(spec, implementation)(placed(spec, wild))
+            self.compare(got, clean)
+            return
+        weights = weights_for(spec, clean, rng)
+        run = gradient(spec, implementation)
+        (_, got), found = run(*split(spec, placed(spec, wild)), weights)
+        self.compare(got, clean)
+        _, want = run(*split(spec, placed(spec, clean)), weights)
+        assert_tree(found, want, "float32", spec.scale)
 
     def test_bitwise_repeat(self, implementation, rng):
-        diff, mask = self.spec.inputs(rng, 0.5)
-        diff, mask = cast(diff, "float32"), jnp.asarray(mask)
+        spec = self.spec
+        operands = spec.draw(rng, 0.5)
+        given = split(spec, placed(spec, operands))
         with js.config(deterministic=True):
-            f = jax.jit(
-                jax.value_and_grad(lambda d, m: jnp.sum(jnp.sin(self.run(d, m, implementation))))
-            )
-            first = jax.tree.map(np.asarray, f(diff, mask))
+            if not spec.differentiable:
+                run = jax.jit(lambda f, r: spec.apply({**f, **r}, implementation))
+            else:
+                weights = weights_for(spec, operands, rng)
+                step = jax.value_and_grad(loss_of(spec, implementation), has_aux=True)
+                run = jax.jit(lambda f, r: step(f, r, weights))
+            first = jax.tree.map(np.asarray, run(*given))
             for _ in range(4):
-                again = f(diff, mask)
-                jax.tree.map(
-                    lambda a, b: np.testing.assert_array_equal(a, np.asarray(b)), first, again
-                )
+                jax.tree.map(np.testing.assert_array_equal, first, run(*given))
+
+    def test_wrong_arguments(self, wrong):
+        """Refused at once and under a trace, by a message that names the argument."""
+        changed, error, words = {**self.spec.bad, **WRONG_IMPLEMENTATIONS}[wrong]
+        for run in (
+            lambda: self.spec.call(**changed),
+            lambda: jax.eval_shape(lambda: self.spec.call(**changed)),
+        ):
+            with pytest.raises(error, match=words) as told:
+                run()
+            assert any(n.removesuffix("s") in str(told.value) for n in changed), "it is not named"
+
+    def test_an_implementation_that_cannot_run_says_why(self):
+        if jax.default_backend() == "gpu":
+            pytest.skip("every implementation runs here")
+        with pytest.raises(ValueError, match=r"cuda: (JAX sees no CUDA device|this build has no)"):
+            self.spec.call(implementation="cuda")
+        jax.eval_shape(lambda: self.spec.call(implementation=("cuda", "reference")))

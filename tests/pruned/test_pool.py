@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import jaxsparse as js
-from jaxsparse.ops.geometry import Geometry
+from jaxsparse.core.geometry import Geometry
 from jaxsparse.pruned import strips
 from jaxsparse.pruned.executor import Problem
-from jaxsparse.pruned.weight import Tuned
+from jaxsparse.pruned.plan import Tuned
 
 _DIGESTS = """
 import hashlib, os

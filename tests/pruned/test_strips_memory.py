@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxsparse as js
-from jaxsparse.ops.geometry import Geometry
+from jaxsparse.core.geometry import Geometry
 from jaxsparse.pruned import strips
 from jaxsparse.pruned.executor import Problem
 

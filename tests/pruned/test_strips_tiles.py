@@ -9,10 +9,10 @@ import pytest
 from ops.op_suite import assert_close
 
 import jaxsparse as js
-from jaxsparse.ops.geometry import Geometry
+from jaxsparse.core.geometry import Geometry
 from jaxsparse.pruned import strips
 from jaxsparse.pruned.executor import Problem
-from jaxsparse.pruned.weight import Tuned
+from jaxsparse.pruned.plan import Tuned
 
 IMAGES = [(1, 11, 20, 18), (2, 9, 7, 5), (1, 17, 33, 3), (1, 1, 5, 20)]
 

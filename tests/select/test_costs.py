@@ -1,9 +1,13 @@
 """Costs as staircases, and what the choice makes of them."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import jaxsparse as js
+from jaxsparse.core.device import home_platform
+from jaxsparse.select.choice import Against, Offer, Reason
 from jaxsparse.select.costs import (
     EVERY,
     Candidate,
@@ -13,8 +17,10 @@ from jaxsparse.select.costs import (
     rows_of,
     staircase,
 )
-from jaxsparse.select.select import OnDevice, Problem, choose
+from jaxsparse.select.problem import Problem
+from jaxsparse.select.select import decide
 from jaxsparse.select.table import Rate
+from jaxsparse.select.variants import Variant
 
 RATE = Rate("masked_conv", "float32", "wide", 2.0, 3.0, 1.0)
 PROBLEM = Problem("masked_conv", "cuda", "float32", {}, 1000)
@@ -50,36 +56,66 @@ def test_the_first_of_the_least_wins():
 
 def offer(*costs):
     rows = [Candidate(f"v{i}", i, 0, (a, b, 0.0, 0.0, 0.0)) for i, (a, b) in enumerate(costs)]
-    return OnDevice(tuple(rows), (1000,), {r.variant: r for r in rows})
+    alone = {r.variant: r for r in rows}
+    return Offer(tuple(alone), Reason.FIRST, alone, tuple(rows), (1000,))
 
 
 def test_the_default_takes_the_device_where_it_pays():
     together = offer((1.0, 1.0), (100.0, 0.0))
-    choice = choose(PROBLEM, ["v0", "v1"], together)
+    choice = decide(PROBLEM, together)
     assert choice.how == "device"
     assert choice.variant((0,), 1000) == "v0"
     assert choice.variant((900,), 1000) == "v1"
-    alone = choose(PROBLEM, ["v0"], offer((1.0, 1.0)))
+    alone = decide(PROBLEM, offer((1.0, 1.0)))
     assert alone.how == "static"
-    assert "alone takes" in alone.why
+    assert alone.against_device is Against.ALONE
+    assert alone.runner_up == "device"
+    assert alone.runner_up_us == pytest.approx(alone.us + 0.5)
 
 
 def test_who_asks_gets_it():
     with js.config(selection="device"):
-        assert choose(PROBLEM, ["v0"], offer((1.0, 1.0))).how == "device"
-        assert "offers no such choice" in choose(PROBLEM, ["v0"]).why
+        assert decide(PROBLEM, offer((1.0, 1.0))).how == "device"
+        assert decide(PROBLEM, Offer(("v0",))).against_device is Against.NOT_OFFERED
     with js.config(selection="static"):
-        assert choose(PROBLEM, ["v0", "v1"], offer((1.0, 1.0), (100.0, 0.0))).how == "static"
+        assert decide(PROBLEM, offer((1.0, 1.0), (100.0, 0.0))).how == "static"
     with js.config(variant="v1"):
-        assert (
-            choose(PROBLEM, ["v0", "v1"], offer((1.0, 1.0), (9.0, 0.0))).why
-            == "js.config(variant=)"
-        )
+        found = decide(PROBLEM, offer((1.0, 1.0), (9.0, 0.0)))
+    assert found.reason is Reason.DEMANDED
+    assert (found.first, found.us) == ("v1", 9.0)
+    assert found.runner_up == "v0"
+
+
+def test_a_name_alone_speaks_to_some_ops_only():
+    with js.config(variant="v1"):
+        assert decide(PROBLEM, Offer(("v0", "v1")), by_name=False).first == "v0"
+    with js.config(variant=Variant("masked_conv", "cuda", "v1", 1, {})):
+        assert decide(PROBLEM, Offer(("v0", "v1")), by_name=False).first == "v1"
+
+
+def test_who_demands_what_cannot_run_is_told_why():
+    home = dataclasses.replace(PROBLEM, platform=home_platform())
+    with js.config(variant="v2"), pytest.raises(ValueError, match=r"v2.*\(full moon\).*v0, v1"):
+        decide(home, Offer(("v0", "v1")), lambda: {"v2": "full moon"})
+
+
+def test_every_reason_is_a_sentence():
+    """With the facts of any choice; none is said twice."""
+    choice = decide(PROBLEM, offer((1.0, 1.0)))
+    for reason in Reason:
+        for speaks in (None, *Against):
+            said = dataclasses.replace(choice, reason=reason, against_device=speaks).why
+            assert said
+            assert "{" not in said
+    sentences = [r.value for r in (*Reason, *Against)]
+    assert len({*sentences}) == len(sentences)
 
 
 def test_a_cpu_does_not_leave_it_to_the_device_unasked():
     on_cpu = Problem("masked_conv", "cpu", "float32", {}, 1000)
-    assert choose(on_cpu, ["v0", "v1"], offer((1.0, 1.0), (100.0, 0.0))).how == "static"
+    found = decide(on_cpu, offer((1.0, 1.0), (100.0, 0.0)))
+    assert found.how == "static"
+    assert found.against_device is Against.NOT_ASKED
 
 
 def test_rates_of_a_table():

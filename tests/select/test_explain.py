@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import jaxsparse as js
-from jaxsparse.select.select import Problem, choose
+from jaxsparse.select.choice import Offer, Reason
+from jaxsparse.select.problem import Problem
+from jaxsparse.select.select import decide
 
 LAYER = js.bounded.inspect(np.eye(4), 0.0, 1.0)
 X = jnp.ones((3, 4), jnp.float32)
@@ -25,7 +27,7 @@ CALLS = {
     "tile_index": (js.tile_index, jnp.ones((1, 4, 5), bool), "20 of 20 tiles"),
     "route": (routed, IDS, "3 of 4 assignments (75.0 %), skipped 1"),
     "bounded_matmul": (lambda x: js.bounded_matmul(x, LAYER), X, "3 of 3 input segments"),
-    "bounded.network": (js.bounded.network([LAYER, LAYER]), X, "2 layers"),
+    "bounded_network": (js.bounded.network([LAYER, LAYER]), X, "2 layers"),
     "grouped_matmul": (grouped, X, "2 of 3 rows"),
     "masked_matmul": (lambda x: js.masked_matmul(x, x.T), X, "no mask: everything"),
 }
@@ -77,8 +79,9 @@ def test_other_implementations_have_a_reason():
 def test_a_switch_without_measurements_says_so():
     problem = Problem("nothing", "cpu", "float32", {}, 10)
     with js.config(selection="switch"):
-        choice = choose(problem, ["first", "second"])
-    assert choice.why == "nothing measured for cpu: first variant; js.tune makes a table"
+        choice = decide(problem, Offer(("first", "second")))
+    assert choice.reason is Reason.UNMEASURED
+    assert choice.device == "cpu"
     assert choice.rungs[0].variant == "first"
 
 
@@ -113,7 +116,7 @@ def test_a_variant_is_its_own_ops_only():
 def test_a_variant_that_does_not_exist_is_told_from_one_that_does_not_fit():
     with (
         js.config(variant="foo"),
-        pytest.raises(ValueError, match=r"'foo'.* is no variant in this"),
+        pytest.raises(ValueError, match=r"'foo'.* is not a variant in this"),
     ):
         grouped(X)
 

@@ -43,6 +43,7 @@ def test_a_branch_runs_again(arrays):
             np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3)
 
 
+# Not in the op suite: what js.explain says of them.
 def test_vmap_and_grad_are_seen(arrays):
     x, kernel, mask = arrays
     batched = here(watch(jax.vmap(lambda m: js.masked_conv(x, kernel, m)), jnp.stack([mask] * 3)))

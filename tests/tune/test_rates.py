@@ -1,22 +1,18 @@
 """Rates fitted to measured times: what was put in comes out, and the choice follows."""
 
-import jax
 import msgspec
 import numpy as np
 import pytest
 
 import jaxsparse as js
-from jaxsparse.index.chosen import no_index
-from jaxsparse.ops import masked_conv_native as native
-from jaxsparse.ops.masked_conv_cost import LISTED, Work, candidate, dense, features, terms
-from jaxsparse.ops.masked_conv_run import on_device, problem_of
 from jaxsparse.select.costs import EVERY, cheapest
+from jaxsparse.select.masked_conv.cost import LISTED, Work, candidate, dense, features, terms
 from jaxsparse.select.select import choose
 from jaxsparse.select.table import DENSE, Rate, shipped
 from jaxsparse.select.variants import Variant
 from jaxsparse.testing import case
 from jaxsparse.tune import rates
-from jaxsparse.tune.sweep import TILES, Sample, params_of
+from jaxsparse.tune.sweep import Sample, problem_of
 
 PROCESSORS = 132
 SIZES = {"tile_m": 128, "tile_n": 128, "cluster": 1, "split_k": 1}
@@ -147,14 +143,8 @@ def test_variants_of_one_call_were_measured_on_one_shape():
 )
 @pytest.mark.parametrize(("name", "alone"), [("b1_40x40x256", True), ("b16_40x40x256", False)])
 def test_the_shipped_table_leaves_one_small_image_to_dense(name, alone):
-    problem = case(name)
-    x = jax.ShapeDtypeStruct(problem.x_shape, "bfloat16")
-    kernel = jax.ShapeDtypeStruct(problem.kernel_shape, "bfloat16")
-    p, index = params_of(problem, "bfloat16"), no_index(problem.mask_shape, TILES)
     with js.config(tuning=shipped()["NVIDIA H200"]):
-        takes = [*native.variants(p, "cuda", x, kernel, index), DENSE]
-        offered = on_device(p, "cuda", x, kernel, index)
-        found = choose(problem_of(p, x, kernel, index, "cuda"), takes, offered)
+        found = choose("masked_conv", problem_of(case(name), "bfloat16"))
     assert ([r.variant for r in found.rungs] == [DENSE]) == alone
     assert (not found.candidates) == alone
 

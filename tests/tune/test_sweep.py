@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from jaxsparse.index.chosen import lists_of, no_index
-from jaxsparse.ops.masked_conv_portfolio import MOST
 from jaxsparse.select.costs import Candidate
+from jaxsparse.select.masked_conv.portfolio import MOST
 from jaxsparse.select.variants import Variant
 from jaxsparse.testing import case
 from jaxsparse.tune import sweep
@@ -41,7 +41,7 @@ def test_the_index_of_a_sweep_has_both_lists():
 
 @pytest.mark.skipif(not CAN_TIME, reason="needs a GPU and torch")
 def test_every_candidate_is_timed_and_right():
-    from jaxsparse.bench.conv_probe import ConvProbe
+    from jaxsparse.bench.masked_conv.probe import ConvProbe
 
     problem = sweep.Sweep(ConvProbe(case("b1_40x40x256"), "bfloat16", calls=2))
     problem.compile()

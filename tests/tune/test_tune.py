@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 import jaxsparse as js
 from jaxsparse.__main__ import app
-from jaxsparse.bench.masked_conv import platform_name
-from jaxsparse.ops import masked_conv_native
+from jaxsparse.bench.masked_conv.run import platform_name
+from jaxsparse.ops.masked_conv import native as masked_conv_native
 from jaxsparse.select.portfolio import set_cost
-from jaxsparse.select.select import Problem
+from jaxsparse.select.problem import Problem
 from jaxsparse.select.variants import table
 from jaxsparse.testing import case
 from jaxsparse.tune import tune

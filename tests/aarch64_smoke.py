@@ -1,0 +1,59 @@
+"""Every C++ variant of four ops against the reference: a smoke test of a cross-compiled module.
+
+`make aarch64` runs it under qemu; it runs on any machine.
+"""
+
+import platform
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxsparse as js
+from jaxsparse import _cpu
+
+
+def compare(name, variant, op):
+    """Whether the op by one variant agrees with the reference."""
+    with js.config(variant=variant):
+        ours = np.asarray(op("cpu"), np.float64)
+    expected = np.asarray(op("reference"), np.float64)
+    error = float(np.abs(ours - expected).max() / np.abs(expected).max())
+    print(f"{name:15} {variant.name:12} largest relative error {error:.1e}", flush=True)
+    return error < 2e-6
+
+
+def main():
+    print(f"{platform.machine()}, {_cpu.instruction_set()}, jax {jax.__version__}", flush=True)
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: jnp.asarray(rng.standard_normal(shape), jnp.float32)  # noqa: E731
+    x, kernel, mask = (
+        draw(1, 9, 10, 8),
+        draw(3, 3, 8, 12),
+        jnp.asarray(rng.random((1, 9, 10)) < 0.4),
+    )
+    a, b, sizes = draw(48, 32), draw(3, 32, 24), jnp.asarray([20, 0, 28], jnp.int32)
+    blocks = jnp.asarray(rng.random((3, 4)) < 0.5)
+    weight = np.where(rng.random((32, 24)) < 0.2, rng.standard_normal((32, 24)), 0)
+    pruned = js.inspect(weight.astype(np.float32))
+    ops = {
+        "masked_conv": lambda i: js.masked_conv(x, kernel, mask, implementation=i),
+        "grouped_matmul": lambda i: js.grouped_matmul(a, b, sizes, implementation=i),
+        "masked_matmul": lambda i: js.masked_matmul(
+            a, b[0], a_mask=blocks, granularity=(16, 8), implementation=i
+        ),
+        "pruned_matmul": lambda i: js.pruned_matmul(a, pruned, implementation=i),
+    }
+    right = [
+        compare(name, variant, op)
+        for name, op in ops.items()
+        for variant in js.variants(name)
+        if variant.platform == "cpu" and variant.name != "dense"
+    ]
+    print(f"{sum(right)} passed, {len(right) - sum(right)} failed")
+    return not all(right)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

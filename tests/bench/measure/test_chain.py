@@ -1,0 +1,115 @@
+"""A chain holds its calls and nothing else, and a wrong result cannot hide in it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxsparse.bench.measure.chain import ChainSide, Pool, tolerance
+from jaxsparse.bench.measure.timing import interleave
+
+SHAPE = (1, 6, 7, 4)
+
+
+def double(x, mask, operands):
+    return jnp.where(mask[..., None], x * operands, jnp.zeros_like(x))
+
+
+def call(i, x, operands):
+    return jnp.where(masks()[i][..., None], x * operands, jnp.zeros_like(x))
+
+
+def masks():
+    return [jnp.asarray(np.random.default_rng(i).random(SHAPE[:3]) < 0.5) for i in range(3)]
+
+
+@pytest.fixture
+def pool():
+    def draw(seed):
+        return jnp.asarray(np.random.default_rng(seed).standard_normal(SHAPE, np.float32))
+
+    return Pool(draw, double, jnp.float32(2), masks(), sets=2)
+
+
+def test_right_chains_pass(pool):
+    side = ChainSide("right", pool, call)
+    before = jax.tree.map(np.asarray, pool.xs)
+    took = interleave([side], samples=3)["right"]
+    assert not took.failure
+    assert took.error == 0.0
+    assert took.wall_median > 0
+    jax.tree.map(np.testing.assert_array_equal, before, jax.tree.map(np.asarray, pool.xs))
+
+
+def test_inputs_are_distinct(pool):
+    flat = [np.asarray(x) for xs in pool.xs for x in xs]
+    assert len({x.tobytes() for x in flat}) == 6
+    assert pool.rotated_bytes == sum(x.nbytes for x in flat)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_one_wrong_call_is_seen(pool, wrong):
+    def off(i, x, operands):
+        return call(i, x, operands) + jnp.float32(i == wrong)
+
+    assert interleave([ChainSide("off", pool, off)], samples=1)["off"].error > 0.1
+
+
+def test_nan_is_infinitely_wrong(pool):
+    def broken(i, x, operands):
+        return call(i, x, operands) * jnp.float32(jnp.nan)
+
+    assert interleave([ChainSide("nan", pool, broken)], samples=1)["nan"].error == np.inf
+
+
+def test_outputs_start_as_nan(pool):
+    side = ChainSide("right", pool, call)
+    side.enqueue(0)
+    side.wait()
+    assert side.error(0) == 0.0
+    assert side.error(0) == np.inf, "buffers keep the last result: an op that writes nothing passes"
+
+
+def test_only_active_pixels_of_a_dense_side_count(pool):
+    def dense(i, x, operands):
+        return x * operands
+
+    took = interleave(
+        [ChainSide("lenient", pool, dense, everywhere=False), ChainSide("strict", pool, dense)],
+        samples=1,
+    )
+    assert took["lenient"].error == 0.0
+    assert took["strict"].error > 0.1
+
+
+def test_chains_copy_nothing_and_run_in_order(pool):
+    text = ChainSide("right", pool, call).compiled.as_text()
+    assert " copy(" not in text
+    if jax.default_backend() == "cpu":
+        assert text.count("add(") >= 2, "calls after the first wait for the one before"
+
+
+def test_a_failed_chain_leaves_the_others_their_inputs(pool):
+    def fail(_):
+        raise RuntimeError("lost")
+
+    def failing(i, x, operands):
+        return jax.pure_callback(fail, jax.ShapeDtypeStruct(SHAPE, x.dtype), x)
+
+    sides = [ChainSide("failing", pool, failing), ChainSide("right", pool, call)]
+    took = interleave(sides, samples=2)
+    assert "lost" in took["failing"].failure
+    assert not took["right"].failure
+    assert took["right"].error == 0.0
+
+
+def test_other_operands_need_no_new_chain(pool):
+    side = ChainSide("right", pool, call)
+    pool.load(jnp.float32(3), masks())
+    assert interleave([side], samples=1)["right"].error == 0.0
+
+
+def test_tolerance_knows_tf32():
+    assert (
+        tolerance("float32", "cuda") > tolerance("float32", "cpu") == tolerance("highest", "cuda")
+    )

@@ -1,0 +1,1 @@
+"""Calls of the native handlers by hand: drawn from the contracts, then spoilt."""

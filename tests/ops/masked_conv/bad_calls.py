@@ -1,0 +1,159 @@
+"""Wrong arguments to masked_conv: what changes, and what the message says and asks for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxsparse as js
+
+X = np.ones((2, 6, 7, 4), np.float32)
+KERNEL = np.ones((3, 3, 4, 8), np.float32)
+MASK = np.ones((2, 6, 7), bool)
+RESULT = np.ones((2, 6, 7, 8), np.float32)
+
+
+def call(**changed):
+    return js.masked_conv(**{"x": X, "kernel": KERNEL, "active": MASK, **changed})
+
+
+FLOATS = "it takes float32, bfloat16 or float16"
+INTS = "takes an int or two ints"
+SAME = r"the result is float32\[2, 6, 7, 8\]"
+IMPLEMENTATION = "it takes None, one of cuda, cpu, reference"
+
+BAD = {
+    "x rank": ({"x": X[0]}, ValueError, r"x has shape \(6, 7, 4\); it needs 4 axes"),
+    "x int": ({"x": X.astype(np.int32)}, TypeError, f"x has dtype int32; {FLOATS}"),
+    "x list": ({"x": [1.0]}, TypeError, "x must be an array, not list"),
+    "x dtype": (
+        {"x": np.full(X.shape, None)},
+        TypeError,
+        "x has dtype object, which jax does not take",
+    ),
+    "kernel rank": ({"kernel": KERNEL[0]}, ValueError, "kernel has shape .* it needs 4 axes"),
+    "kernel dtype": (
+        {"kernel": jnp.asarray(KERNEL, jnp.bfloat16)},
+        TypeError,
+        "kernel has dtype bfloat16, x has float32: they must be equal",
+    ),
+    "channels": (
+        {"kernel": KERNEL[:, :, :3]},
+        ValueError,
+        "kernel has 3 input channels; x has 4 and groups=1, so it needs 4",
+    ),
+    "groups zero": ({"groups": 0}, ValueError, "groups=0; it takes a positive int"),
+    "groups odd": (
+        {"groups": 3},
+        ValueError,
+        "kernel has 4 input channels; x has 4, which groups=3 does not divide",
+    ),
+    "groups bool": ({"groups": True}, TypeError, "groups=True; it takes a positive int"),
+    "groups fraction": ({"groups": 1.0}, TypeError, "groups=1.0; it takes a positive int"),
+    "mask shape": (
+        {"active": MASK[:, :5]},
+        ValueError,
+        r"active has shape \(2, 5, 7\); the result's mask has \(2, 6, 7\)",
+    ),
+    "mask dtype": (
+        {"active": MASK.astype(np.int32)},
+        TypeError,
+        "active has dtype int32; it takes a bool mask or a TileIndex",
+    ),
+    "mask rank": ({"active": MASK[0]}, ValueError, r"active has shape \(6, 7\); it needs 3 axes"),
+    "mask type": (
+        {"active": jax.ShapeDtypeStruct(MASK.shape, bool)},
+        TypeError,
+        "active must be an array, not ShapeDtypeStruct",
+    ),
+    "index shape": (
+        {"active": js.tile_index(MASK[:, :4])},
+        ValueError,
+        r"active is a TileIndex of a mask \(2, 4, 7\); the result has \(2, 6, 7\)",
+    ),
+    "index stack": (
+        {"active": jax.vmap(lambda mask: js.tile_index(mask, (2, 2)))(MASK[None])},
+        ValueError,
+        r"active is a stack \(1,\) of TileIndex: take it apart with jax.vmap",
+    ),
+    "stride zero": ({"strides": 0}, ValueError, "strides=0: each must be at least 1"),
+    "stride negative": ({"strides": (1, -1)}, ValueError, "strides=.*: each must be at least 1"),
+    "stride type": ({"strides": (1, 2, 3)}, TypeError, f"strides {INTS}"),
+    "stride fraction": ({"strides": 1.5}, TypeError, f"strides {INTS}, not 1.5"),
+    "stride none": ({"strides": None}, TypeError, f"strides {INTS}"),
+    "stride bool": ({"strides": True}, TypeError, f"strides {INTS}"),
+    "dilation": ({"dilation": 0}, ValueError, "dilation=0: each must be at least 1"),
+    "dilation none": ({"dilation": None}, TypeError, f"dilation {INTS}"),
+    "padding word": ({"padding": "MIRROR"}, ValueError, "padding='MIRROR'.*SAME"),
+    "padding shape": ({"padding": ((1, 1),)}, TypeError, "padding takes"),
+    "padding none": ({"padding": None}, TypeError, "padding takes"),
+    "padding fraction": ({"padding": 1.0}, TypeError, "padding takes"),
+    "padding part": ({"padding": ((1.9, 1), (1, 1))}, TypeError, "padding takes"),
+    "padding words": ({"padding": ("11", "11")}, TypeError, "padding takes"),
+    "padding past x": ({"padding": ((-20, 0), (0, 0))}, ValueError, "padding=.* takes more from x"),
+    "bias shape": (
+        {"bias": np.ones(3, np.float32)},
+        ValueError,
+        r"bias has shape \(3,\); kernel's outputs need \(8,\)",
+    ),
+    "bias rank": ({"bias": np.ones((8, 1))}, ValueError, r"(?m)bias .* it needs 1 axis$"),
+    "bias dtype": ({"bias": np.ones(8, np.int32)}, TypeError, f"bias has dtype int32; {FLOATS}"),
+    "base shape": ({"base": X}, ValueError, rf"base is float32\[2, 6, 7, 4\]; {SAME}"),
+    "base dtype": (
+        {"base": jnp.asarray(RESULT, jnp.bfloat16)},
+        ValueError,
+        rf"base is bfloat16\[2, 6, 7, 8\]; {SAME}",
+    ),
+    "base text": (
+        {"base": np.full(RESULT.shape, "a")},
+        TypeError,
+        "base has dtype <U1, which jax does not take",
+    ),
+    "residual shape": (
+        {"residual": RESULT[..., 1:]},
+        ValueError,
+        rf"residual is float32\[2, 6, 7, 7\]; {SAME}",
+    ),
+    "residual dtype": (
+        {"residual": RESULT.astype(np.float16)},
+        ValueError,
+        rf"residual is float16\[2, 6, 7, 8\]; {SAME}",
+    ),
+    "residual rank": ({"residual": RESULT[0]}, ValueError, "residual has shape .* needs 4 axes"),
+    "activation": ({"activation": "tanh"}, ValueError, "activation='tanh' is none of None, 'relu'"),
+    "activation function": (
+        {"activation": jax.nn.relu},
+        TypeError,
+        "activation must be a name or None, not .*; it takes None, 'relu'",
+    ),
+    "precision": ({"precision": "enormous"}, ValueError, "precision='enormous'; it takes None"),
+    "result dtype": (
+        {"preferred_element_type": jnp.float16},
+        TypeError,
+        "preferred_element_type=float16; it takes float32",
+    ),
+    "result word": (
+        {"preferred_element_type": "foo"},
+        TypeError,
+        "preferred_element_type='foo'; it takes float32",
+    ),
+    "result number": (
+        {"preferred_element_type": 3},
+        TypeError,
+        r"(?m)preferred_element_type=3; it takes float32$",
+    ),
+    "implementation zero": (
+        {"implementation": 0},
+        TypeError,
+        f"implementation=0; {IMPLEMENTATION}",
+    ),
+    "record": (
+        {"record": True},
+        ValueError,
+        "record.*activation='relu6'|record.*relu6",
+    ),
+    "recorder": (
+        {"recorder": MASK},
+        TypeError,
+        "recorder must be a js.recorder.Recorder, not ndarray",
+    ),
+}

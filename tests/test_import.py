@@ -1,0 +1,64 @@
+"""`import jaxsparse` stays short: third-party packages load where they are first used."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+#: What some op, layer, tool or example needs, and the import does not.
+LATE = ("scipy", "rich", "typer", "flax", "matplotlib", "PIL", "optax", "filelock", "sklearn")
+#: The import's CPU time as a share of `import jax`'s, in one process. It is near 0.3.
+MOST = 0.6
+
+CLOCK = """
+import time
+start = time.process_time()
+import jax
+middle = time.process_time()
+import jaxsparse
+print((time.process_time() - middle) / (middle - start))
+"""
+
+
+def fresh(code: str) -> str:
+    """What a new process prints. It may keep bytecode, as an installed package does."""
+    keep = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=keep, capture_output=True, text=True, check=True).stdout
+
+
+def test_third_party_packages_are_not_loaded():
+    code = (
+        "import json, sys, jax; before = set(sys.modules); import jaxsparse; "
+        "print(json.dumps([*set(sys.modules) - before]))"
+    )
+    packages = {name.partition(".")[0] for name in json.loads(fresh(code))}
+    assert "jaxsparse" in packages
+    assert packages.isdisjoint(LATE)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "js.nn.nnx.MaskedConv",
+        "js.nn.linen.MaskedConv",
+        "js.pruned.tune",
+        "js.bounded.radixnet_layer",
+    ],
+)
+def test_lazy_parts_are_there(use):
+    """Each in a process of its own: nothing else has loaded it."""
+    fresh(f"import jaxsparse as js\n{use}")
+
+
+def test_tune_stays_a_function_when_its_package_is_loaded():
+    code = "import jaxsparse as js, jaxsparse.tune.tuner; print(callable(js.tune))"
+    assert fresh(code) == "True\n"
+
+
+def test_the_import_is_short_beside_jax():
+    fresh(CLOCK)  # bytecode is written
+    assert statistics.median(float(fresh(CLOCK)) for _ in range(5)) < MOST
