@@ -1,11 +1,12 @@
 """What the demos share: options, timing, tables, pictures."""
 
 import argparse
+import contextlib
 import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ def parser(description: str) -> argparse.ArgumentParser:
     """The command line of a demo: `--quick` and `--out`, to add to."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--quick", action="store_true", help="small sizes and few steps")
-    made.add_argument("--out", type=Path, default=Path(__file__).parent / "out", metavar="DIR")
+    where = "the folder of the pictures, made where it is missing (default: ./out)"
+    made.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help=where)
     return made
 
 
@@ -45,6 +47,15 @@ def progress() -> Progress:
     """A progress bar, for what takes longer than two seconds."""
     bar = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     return Progress(*bar, console=console, transient=True)
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[None]:
+    """A moving bar, for what takes longer than two seconds and has no steps to count."""
+    bar = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*bar, console=console, transient=True) as shown:
+        shown.add_task(text, total=None)
+        yield
 
 
 def time_together(
@@ -147,6 +158,7 @@ def save(figure: Figure, folder: Path, name: str) -> Path:
     """Write the picture; says where."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
-    figure.savefig(path, dpi=110)
-    console.print(f"picture: {path}")
+    with working(f"drawing {name}"):
+        figure.savefig(path, dpi=110)
+    console.print(f"picture: {path}", markup=False, soft_wrap=True)
     return path

@@ -27,6 +27,7 @@ from common import (
     save,
     time_together,
     times_row,
+    working,
 )
 from edit_network import (
     LAYERS,
@@ -189,14 +190,15 @@ def run(quick: bool, out: Path) -> Result:
     console.print(f"photo {photo.shape[0]}x{photo.shape[1]}, {len(LAYERS)} convolutions of 3x3")
     before = jax.jit(first_pass)
     errors, results = {}, {}
-    expected = dense(params, edits[0])
-    for form, edit in passes.items():
-        state = edit(before(params, jnp.asarray(photo)[None]), params, edits[0], edited)
-        errors[form] = float(jnp.abs(state[0] - expected).max())
-        assert errors[form] <= TOLERANCE, f"{form} differs from dense by {errors[form]}"
-        results[form] = state
-    image = np.asarray(results["sparse"][0][0])
-    masks, shared = jax.jit(reached)(edited), jax.jit(shared_masks)(edited)
+    with working("compiling, and checking each form against dense"):
+        expected = dense(params, edits[0])
+        for form, edit in passes.items():
+            state = edit(before(params, jnp.asarray(photo)[None]), params, edits[0], edited)
+            errors[form] = float(jnp.abs(state[0] - expected).max())
+            assert errors[form] <= TOLERANCE, f"{form} differs from dense by {errors[form]}"
+            results[form] = state
+        image = np.asarray(results["sparse"][0][0])
+        masks, shared = jax.jit(reached)(edited), jax.jit(shared_masks)(edited)
     rows, parts = layer_rows(params, masks, shared, 2 if quick else 5)
     turn = dict.fromkeys(FORMS, 0)
 

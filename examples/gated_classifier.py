@@ -29,6 +29,7 @@ from common import (
     save,
     time_together,
     times_row,
+    working,
 )
 from flax import nnx
 from gated_model import Classifier, Noise, straight_through
@@ -165,8 +166,9 @@ def run(quick: bool, out: Path) -> Result:
     )
     train(model, digits, steps)
     forms = forms_of(model)
-    logits, masks = classify(forms["sparse"], digits.test_images)
-    expected, _ = classify(forms["multiplied"], digits.test_images)
+    with working("classifying the test images in both forms"):
+        logits, masks = classify(forms["sparse"], digits.test_images)
+        expected, _ = classify(forms["multiplied"], digits.test_images)
     predicted = logits.argmax(-1)
     different = int((predicted != expected.argmax(-1)).sum())
     assert different == 0, f"{different} of {len(predicted)} predictions differ"
@@ -175,12 +177,13 @@ def run(quick: bool, out: Path) -> Result:
     inputs = forms["sparse"](images)[1]
     densities = [float(mask.mean()) for mask in masks]
     rows = []
-    blocks = block_times(model, inputs, repeats)
-    for b, times in enumerate(blocks):
-        shape = "x".join(map(str, inputs[b].shape))
-        rows.append([f"block {b + 1}", shape, f"{100 * densities[b]:.1f}", *times_row(times)])
     calls = {form: functools.partial(forms[form], images) for form in FORMS}
-    times = time_together(calls, repeats)
+    with working("timing each block, and the network"):
+        blocks = block_times(model, inputs, repeats)
+        times = time_together(calls, repeats)
+    for b, block in enumerate(blocks):
+        shape = "x".join(map(str, inputs[b].shape))
+        rows.append([f"block {b + 1}", shape, f"{100 * densities[b]:.1f}", *times_row(block)])
     rest = rest_row(times, [(1, block) for block in blocks])
     rows.append(["stem, down, pooling, logits", "", "", *rest])
     rows.append(["whole network", f"{len(images)} images", "", *times_row(times)])

@@ -16,9 +16,10 @@ import jax
 from common import console, parser, print_table, progress, save
 from matplotlib.figure import Figure
 
-from jaxsparse.bench.moe import OURS, PADDED, SERIAL, WHATS, comparisons
-from jaxsparse.bench.product_rows import ProductRow
-from jaxsparse.bench.products import DTYPES, ProductPlan, measure
+from jaxsparse.bench.measure.dtypes import NAMES
+from jaxsparse.bench.products.moe import OURS, PADDED, SERIAL, WHATS, comparisons
+from jaxsparse.bench.products.rows import ProductRow
+from jaxsparse.bench.products.run import ProductPlan, measure
 from jaxsparse.testing.product_cases import MOE_CASES, MoeCase, find
 
 SIDES = (SERIAL, PADDED, OURS)
@@ -103,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> Result:
     """The command line."""
     command = parser(__doc__ or "")
     command.add_argument("--case", action="append", help="a case or a tag")
-    command.add_argument("--dtype", choices=list(DTYPES), default="float32")
+    command.add_argument("--dtype", choices=list(NAMES), default="float32")
     chosen = command.parse_args(argv)
     tag = "experts" if jax.default_backend() == "gpu" else "cpu"
     cases = find(MOE_CASES, chosen.case or ["quick" if chosen.quick else tag])

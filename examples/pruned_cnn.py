@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from common import console, options, print_table, progress, save, time_together
+from common import console, options, print_table, progress, save, time_together, working
 from matplotlib.figure import Figure
 
 import jaxsparse as js
@@ -148,21 +148,23 @@ def run(quick: bool, out: Path) -> Result:
     images = load(quick)
     epochs = (2 if quick else 3) if images.name == "MNIST" else (25 if quick else 60)
     params = train(initial(images.train_x.shape[1]), images, epochs, 1e-3, "training dense")
-    model = js.prune_model(params, SPARSITY)
+    with working("pruning"):
+        model = js.prune_model(params, SPARSITY)
     console.print(str(model))
     cut = sparse_parameters(params, model)
     tuned = train(cut, images, epochs, 1e-3, "fine-tuning the kept weights")
     dense, masked, sparse = (
         jax.jit(lambda x, p=p: network(p, x)) for p in (params, as_dense(tuned), tuned)
     )
-    right = [accuracy(f, images) for f in (dense, jax.jit(lambda x: network(cut, x)), sparse)]
     batch = jnp.asarray(images.test_x[:256])
     calls = {
         "dense": lambda: dense(batch),
         "pruned, run dense": lambda: masked(batch),
         "pruned, run sparse": lambda: sparse(batch),
     }
-    taken = time_together(calls, 5 if quick else 20)
+    with working("testing and timing each form"):
+        right = [accuracy(f, images) for f in (dense, jax.jit(lambda x: network(cut, x)), sparse)]
+        taken = time_together(calls, 5 if quick else 20)
     rows = [[name, f"{ms:.2f}", f"{taken['dense'] / ms:.2f}x"] for name, ms in taken.items()]
     title = (
         f"{images.name}: {right[0]:.2f} % dense, {right[1]:.2f} % after pruning to "

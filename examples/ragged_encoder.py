@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import console, grid_figure, parser, print_table, progress, save, time_together
+from common import (
+    console,
+    grid_figure,
+    parser,
+    print_table,
+    progress,
+    save,
+    time_together,
+    working,
+)
 from ragged_model import FORMS, Encoder, encode
 from ragged_text import LONGEST, VOCABULARY, Batch, batch_of_share
 
@@ -51,8 +60,9 @@ def run(quick: bool, out: Path, unit: str = "sentences", dtype: str = "float32")
     layers, d, rows = (2, 128, 8) if quick else (12, 768, 32)
     encoder = Encoder(layers, d, VOCABULARY, jnp.dtype(dtype))
     batches = [full_batch(unit, rows) if s == 1 else batch_of_share(unit, s, rows) for s in SHARES]
-    params = jax.jit(encoder.init)(jax.random.key(0), *map(jnp.asarray, batches[0]))
-    params = jax.tree.map(lambda v: v.astype(encoder.dtype), params)  # as they are used
+    with working("drawing the weights"):
+        params = jax.jit(encoder.init)(jax.random.key(0), *map(jnp.asarray, batches[0]))
+        params = jax.tree.map(lambda v: v.astype(encoder.dtype), params)  # as they are used
     calls = {form: jax.jit(functools.partial(encode, encoder, form)) for form in FORMS}
     gpu = jax.default_backend() == "gpu"
     bound = TF32_TOLERANCE if gpu and dtype == "float32" else TOLERANCE[dtype]

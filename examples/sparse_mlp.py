@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from common import console, options, progress, time_together
+from common import console, options, progress, save, time_together, working
 from matplotlib.figure import Figure
 from rich.table import Table
 
@@ -120,8 +120,9 @@ def run(quick: bool, out: Path) -> Result:
     """Train, inspect, compare, print one table and save one picture."""
     digits = load(quick)
     params, masks = train(digits, (3 if quick else 6) if digits.name == "MNIST" else 60)
-    layers = inspected(params, masks)
-    net = js.bounded.network(layers)
+    with working("inspecting the layers"):
+        layers = inspected(params, masks)
+        net = js.bounded.network(layers)
     x, head = jnp.asarray(digits.test_x), params[-1]
 
     @jax.jit
@@ -133,8 +134,9 @@ def run(quick: bool, out: Path) -> Result:
         "masked dense (XLA)": lambda: plain(x),
         "one call of bounded layers": lambda: sparse(net, x),
     }
-    taken = time_together(calls, 5 if quick else 20)
-    right = [float((np.argmax(f(), -1) == digits.test_y).mean()) for f in calls.values()]
+    with working("testing and timing both forms"):
+        taken = time_together(calls, 5 if quick else 20)
+        right = [float((np.argmax(f(), -1) == digits.test_y).mean()) for f in calls.values()]
     acts, saturated = x, []
     for layer in layers:
         acts = js.bounded_matmul(acts, layer).materialize()
@@ -146,18 +148,17 @@ def run(quick: bool, out: Path) -> Result:
         table.add_row(name, f"{ms:.2f}", f"{100 * accuracy:.2f} %")
     console.print(table)
     console.print(f"{net}\nelements at a bound after each layer: {[f'{s:.2f}' for s in saturated]}")
-    draw(np.asarray(js.bounded_matmul(x[:200], layers[0]).materialize()), out / "sparse_mlp.png")
+    draw(np.asarray(js.bounded_matmul(x[:200], layers[0]).materialize()), out)
     return Result(right[1], right[0], taken, saturated)
 
 
-def draw(values: np.ndarray, file: Path) -> None:
+def draw(values: np.ndarray, out: Path) -> None:
     """First hidden layer of some images: white at the bound, black at zero."""
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     axes = figure.subplots()
     axes.imshow(values, cmap="gray", vmin=0, vmax=UPPER, aspect="auto", interpolation="nearest")
     axes.set(xlabel="neuron", ylabel="image", title="first hidden layer, between its bounds")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=120)
+    save(figure, out, "sparse_mlp.png")
 
 
 if __name__ == "__main__":

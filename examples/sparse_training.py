@@ -9,6 +9,7 @@ weights, with the same masks. MNIST where JAXSPARSE_DATA is set, scikit-learn's 
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -143,7 +144,12 @@ def time_steps(quick: bool, said: bool = True) -> Times:
     gpu = jax.default_backend() == "gpu"
     size, batch = (512, 128) if quick else (4096, 2048) if gpu else (2048, 512)
     params = initial((256, size, size, size, 10))
-    times = {(b, s): step_times(params, batch, b, s, 5, said) for b in BLOCKS for s in SPARSITIES}
+    times: Times = {}
+    with progress() as bar:
+        task = bar.add_task("timing a step", total=len(BLOCKS) * len(SPARSITIES))
+        for block, sparsity in itertools.product(BLOCKS, SPARSITIES):
+            times[block, sparsity] = step_times(params, batch, block, sparsity, 5, said)
+            bar.advance(task)
     rows = [
         [
             f"{block[0]}x{block[1]}",

@@ -21,7 +21,7 @@ Block = tuple[int, int]
 
 class Way(NamedTuple):
     """How hidden layers multiply: blocks of this size, in one of the two forms (see above), about
-    this share of them kept; None: nobody knows.
+    this share of them kept; None: unknown.
     """
 
     block: Block
