@@ -1,21 +1,24 @@
 # Two commands on a fresh clone (Python >= 3.11, a C++ compiler, make): `make demo` and `make test`.
-# PYTHON picks the interpreter, JAX the version of jax; each pair gets its own environment under build/.
+# PYTHON picks the interpreter, JAX the version of jax, JAXSPARSE_CUDA=AUTO|ON|OFF the CUDA kernels (cmake/decide.py), WHEEL
+# a wheel that is there already. The environment under build/ follows them: after a change it is made anew.
 PYTHON ?= python3
 JAX ?= jax>=0.10.2
 VENV ?= build/venv
 JOBS ?= 2
 TESTS ?= tests
-SOURCES := $(shell git ls-files jaxsparse cuda cpu cmake CMakeLists.txt pyproject.toml 2>/dev/null)
+WHEEL ?=
+FOLDERS := jaxsparse cuda cpu cmake CMakeLists.txt pyproject.toml
+SOURCES := $(shell git ls-files $(FOLDERS) 2>/dev/null | grep . || find $(FOLDERS) -type f -not -name '*.pyc' -not -name '*.so' 2>/dev/null)
 
 # A pipe fails when any part of it does. Of the wheel's build one sees what cmake and ninja say of their progress.
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
-PROGRESS := -e 's/^\( *\(\[[0-9]*\/[0-9]*\]\|-- \|\*\*\* \).\{0,100\}\).*/\1/p' -e '/error:\|FAILED:/Ip'
+PROGRESS := -e 's/^\( *\(\[[0-9]*\/[0-9]*\]\|-- \|\*\*\* \).\{0,140\}\).*/\1/p' -e '/error:\|FAILED:\|jaxsparse: /Ip'
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: test demo check dev clean
+.PHONY: test demo check docs dev wheel aarch64 clean FORCE
 
 # The wheel is built in its own environment, installed in a clean one, and tested from outside of the tree.
 test: $(VENV)/installed
@@ -25,18 +28,29 @@ test: $(VENV)/installed
 demo: $(VENV)/installed
 	$(VENV)/bin/python examples/demo.py
 
-$(VENV)/installed: $(SOURCES)
+# What the environment was made for. Rewritten only when it changes.
+SETTINGS = PYTHON=$(PYTHON) JAX=$(JAX) WHEEL=$(WHEEL) \
+  JAXSPARSE_CUDA=$(JAXSPARSE_CUDA) JAXSPARSE_CUDA_ARCHITECTURES=$(JAXSPARSE_CUDA_ARCHITECTURES)
+$(VENV).settings: FORCE
+	@mkdir -p $(@D)
+	@echo '$(SETTINGS)' | cmp -s - $@ || { rm -rf $(VENV) && echo '$(SETTINGS)' > $@; }
+
+$(VENV)/installed: $(SOURCES) $(VENV).settings
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jaxsparse needs Python >= 3.11: make PYTHON=...")'
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
-	@echo "building the wheel (minutes; with nvcc the CUDA kernels too: JAXSPARSE_CUDA=OFF leaves them out); log: build/wheel.log"
-	@rm -rf build/wheel && mkdir -p build
-	@$(VENV)/bin/python -m pip wheel -v --no-deps --wheel-dir build/wheel . 2>&1 | tee build/wheel.log \
+	@rm -rf $(VENV)/wheel && mkdir -p $(VENV)/wheel
+ifeq ($(WHEEL),)
+	@echo "building the wheel (minutes); log: build/wheel.log"
+	@$(VENV)/bin/python -m pip wheel -v --no-deps --wheel-dir $(VENV)/wheel . 2>&1 | tee build/wheel.log \
 	  | sed -un $(PROGRESS) || { tail -n 60 build/wheel.log; echo "the wheel was not built: build/wheel.log" >&2; exit 1; }
-	$(VENV)/bin/python -m pip install --quiet --force-reinstall --no-deps build/wheel/*.whl
-	$(VENV)/bin/python -m pip install --quiet "$(JAX)" "$$(ls build/wheel/*.whl)[demo,test]"
-	cd build && $(abspath $(VENV))/bin/python -m jaxsparse.info
+else
+	cp $(WHEEL) $(VENV)/wheel
+endif
+	$(VENV)/bin/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/wheel/*.whl
+	$(VENV)/bin/python -m pip install --quiet "$(JAX)" "$$(ls $(VENV)/wheel/*.whl)[demo,test]"
 	touch $@
+	@cd build && $(abspath $(VENV))/bin/python -m jaxsparse.info
 
 # Lint, format and types; `make dev` brings the tools.
 check: dev
@@ -44,9 +58,25 @@ check: dev
 	$(VENV)/bin/ruff format --check .
 	git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs $(VENV)/bin/clang-format --dry-run --Werror
 	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
+	$(VENV)/bin/codespell
+
+# The site, in build/site; a broken link is an error.
+docs: $(VENV)/installed
+	$(VENV)/bin/python -m pip install --quiet "$$(ls $(VENV)/wheel/*.whl)[docs]"
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 dev: $(VENV)/installed
-	$(VENV)/bin/python -m pip install --quiet clang-format==23.1.5 pre-commit pyright==1.1.414 ruff==0.17.5
+	$(VENV)/bin/python -m pip install --quiet "$$(ls $(VENV)/wheel/*.whl)[dev]"
+
+# The wheels for everybody, in dist/: every architecture of the release, manylinux, no compiler needed. WHEELS=abi3: without
+# the one for Python 3.11.
+WHEELS ?= all
+wheel:
+	$(PYTHON) cmake/release.py --wheels $(WHEELS)
+
+# The CPU module for aarch64, cross-compiled, and its smoke test under qemu.
+aarch64: $(VENV)/installed
+	JOBS=$(JOBS) cmake/cross_aarch64.sh
 
 clean:
 	rm -rf build dist
