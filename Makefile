@@ -52,13 +52,15 @@ endif
 	touch $@
 	@cd build && $(abspath $(VENV))/bin/python -m jaxsparse.info
 
-# Lint, format and types; `make dev` brings the tools.
+# Lint, format, and types: ours, and those that a user's script sees under mypy and pyright. `make dev` brings the tools.
 check: dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs $(VENV)/bin/clang-format --dry-run --Werror
 	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
 	$(VENV)/bin/codespell
+	mkdir -p build/outside && cd build/outside && $(abspath $(VENV))/bin/python -m pytest \
+	  -q -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) $(CURDIR)/tests/typing
 
 # The site, in build/site; a broken link is an error.
 docs: $(VENV)/installed

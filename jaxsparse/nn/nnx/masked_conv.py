@@ -38,10 +38,10 @@ class MaskedConv(nnx.Conv):
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
-        padding, kernel_dilation, feature_group_count, use_bias, mask, dtype, param_dtype,
-        precision, kernel_init, bias_init, promote_dtype, preferred_element_type,
-        kernel_metadata, bias_metadata: as in flax.
-        input_dilation, conv_general_dilated: flax's, and not taken.
+
+    Arguments as in flax: padding, kernel_dilation, feature_group_count, use_bias, mask, dtype,
+    param_dtype, precision, kernel_init, bias_init, promote_dtype, preferred_element_type,
+    kernel_metadata and bias_metadata. Not taken: input_dilation and conv_general_dilated.
 
     Raises:
         ValueError: for an option that the masked form cannot take: a kernel that is not 2-D,

@@ -37,9 +37,10 @@ class MaskedDense(nnx.Linear):
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
-        use_bias, dtype, param_dtype, precision, kernel_init, bias_init, promote_dtype,
-        preferred_element_type, kernel_metadata, bias_metadata: as in flax.
-        dot_general: flax's, and not taken.
+
+    Arguments as in flax: use_bias, dtype, param_dtype, precision, kernel_init, bias_init,
+    promote_dtype, preferred_element_type, kernel_metadata and bias_metadata. Not taken:
+    dot_general.
 
     Raises:
         TypeError, ValueError: for an unknown activation or implementation, a dot_general, or a

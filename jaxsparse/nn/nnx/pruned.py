@@ -37,9 +37,10 @@ class PrunedDense(nnx.Linear):
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
-        use_bias, dtype, param_dtype, precision, kernel_init, bias_init, promote_dtype,
-        preferred_element_type, kernel_metadata, bias_metadata: as in flax.
-        dot_general: flax's, and not taken.
+
+    Arguments as in flax: use_bias, dtype, param_dtype, precision, kernel_init, bias_init,
+    promote_dtype, preferred_element_type, kernel_metadata and bias_metadata. Not taken:
+    dot_general.
 
     Raises:
         TypeError, ValueError: without a plan for a product of these widths, for an unknown
@@ -144,10 +145,10 @@ class PrunedConv(nnx.Conv):
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
         padding: as in flax; "CAUSAL" is for 1-D.
-        kernel_dilation, feature_group_count, use_bias, dtype, param_dtype, precision, kernel_init,
-        bias_init, promote_dtype, preferred_element_type, kernel_metadata, bias_metadata: as in
-        flax.
-        input_dilation, mask, conv_general_dilated: flax's, and not taken.
+
+    Arguments as in flax: kernel_dilation, feature_group_count, use_bias, dtype, param_dtype,
+    precision, kernel_init, bias_init, promote_dtype, preferred_element_type, kernel_metadata
+    and bias_metadata. Not taken: input_dilation, mask and conv_general_dilated.
 
     Raises:
         TypeError, ValueError: without a plan for a convolution of these channels, window and
