@@ -81,12 +81,12 @@ def calls(name: str, sparse: bool) -> Call:
         return jnp.matmul, (a.reshape(8, 64, 256), experts)
 
     def frozen() -> Call:
-        weight = js.inspect(pruned)
+        weight = js.pruned.inspect(pruned)
         return (lambda x: js.pruned_matmul(x, weight), (a,)) if sparse else (jnp.matmul, (a, b))
 
     def frozen_conv() -> Call:
         keep = np.asarray(some(3, 3, 64, 64, density=0.1))
-        weight = js.inspect(np.where(keep, np.asarray(kernel), 0), kind="conv")
+        weight = js.pruned.inspect(np.where(keep, np.asarray(kernel), 0), kind="conv")
         if sparse:
             return lambda x: js.pruned_conv(x, weight), (image,)
         return dense_conv, (image, kernel)

@@ -30,7 +30,6 @@ from jaxsparse.ops import pruned_matmul as pruned_matmul
 from jaxsparse.ops import route as route
 from jaxsparse.ops import token_index as token_index
 from jaxsparse.pruned import PrunedWeight as PrunedWeight
-from jaxsparse.pruned import inspect as inspect
 from jaxsparse.pruned import prune as prune
 from jaxsparse.pruned import prune_model as prune_model
 from jaxsparse.select import TuningTable as TuningTable
@@ -55,7 +54,6 @@ __all__ = [
     "config",
     "explain",
     "grouped_matmul",
-    "inspect",
     "lengths_mask",
     "masked_conv",
     "masked_conv_stack",

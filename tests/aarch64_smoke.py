@@ -36,7 +36,7 @@ def main():
     a, b, sizes = draw(48, 32), draw(3, 32, 24), jnp.asarray([20, 0, 28], jnp.int32)
     blocks = jnp.asarray(rng.random((3, 4)) < 0.5)
     weight = np.where(rng.random((32, 24)) < 0.2, rng.standard_normal((32, 24)), 0)
-    pruned = js.inspect(weight.astype(np.float32))
+    pruned = js.pruned.inspect(weight.astype(np.float32))
     ops = {
         "masked_conv": lambda i: js.masked_conv(x, kernel, mask, implementation=i),
         "grouped_matmul": lambda i: js.grouped_matmul(a, b, sizes, implementation=i),

@@ -65,7 +65,7 @@ def test_a_layer_a_network_and_activations(rng):
 def test_a_pruned_weight(rng, kind):
     shape = (24, 40) if kind == "matmul" else (3, 3, 8, 16)
     weight = np.where(rng.random(shape) < 0.1, rng.standard_normal(shape), 0).astype(np.float32)
-    pruned = js.inspect(weight, kind=kind)
+    pruned = js.pruned.inspect(weight, kind=kind)
     size = (6, 24) if kind == "matmul" else (2, 7, 9, 8)
     x = jnp.asarray(rng.standard_normal(size), jnp.float32)
     op = js.pruned_matmul if kind == "matmul" else js.pruned_conv
@@ -93,7 +93,7 @@ def test_a_routing(rng):
 
 
 def test_damaged_facts_are_refused():
-    pruned = js.inspect(np.eye(6, dtype=np.float32))
+    pruned = js.pruned.inspect(np.eye(6, dtype=np.float32))
     data = write_plan((pruned.plan,))
     assert read_plan(data) == (pruned.plan,)
     facts = msgspec.msgpack.decode(data)

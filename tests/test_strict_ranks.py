@@ -104,8 +104,8 @@ def groups(rng, how):
 
 
 def frozen(rng, how):
-    product = js.inspect(sparse(rng, 48, 56))
-    kernel = js.inspect(sparse(rng, 3, 3, 8, 16), kind="conv")
+    product = js.pruned.inspect(sparse(rng, 48, 56))
+    kernel = js.pruned.inspect(sparse(rng, 3, 3, 8, 16), kind="conv")
 
     def call(x, values, bias, image, taps, shift):
         y = js.pruned_matmul(x, product.with_values(values), bias=bias, activation="silu", **how)
@@ -152,7 +152,7 @@ def test_converged(implementation, rng):
 def test_layers(rng, activation, routing):
     x, mask = normal(rng, 3, 7, 48), jnp.asarray(rng.random((3, 7)) < 0.5)
     linen = js.nn.linen
-    frozen = js.inspect(sparse(rng, 48, 56))
+    frozen = js.pruned.inspect(sparse(rng, 48, 56))
     layers = [
         (linen.MoE(4, 8, top_k=2, activation=activation, routing=routing), (x, mask)),
         (linen.MaskedDense(8), (x, mask)),

@@ -134,7 +134,7 @@ def test_masked_matmul(rng, dtype):
 @pytest.mark.parametrize("sparsity", [0.8, 0.95])
 def test_pruned_matmul(rng, sparsity):
     weight = rng.standard_normal((256, 192)).astype(np.float32) / 16
-    pruned = js.inspect(np.where(js.prune.magnitude(weight, sparsity), weight, 0))
+    pruned = js.pruned.inspect(np.where(js.prune.magnitude(weight, sparsity), weight, 0))
     x = jnp.asarray(rng.standard_normal((2 * 48, 256)), jnp.float32)
     run = lambda x, pruned: js.pruned_matmul(x, pruned, precision="highest")  # noqa: E731
     assert_equal_on_two(run, [x], [pruned], TOLERANCE["float32"])

@@ -110,7 +110,7 @@ def row(case: ConvCase, batch: int, samples: int, bcoo: bool) -> tuple[Row, floa
     shape = (batch, case.size, case.size, case.channels)
     inputs = [(jnp.asarray(rng.standard_normal(shape, np.float32)),) for _ in range(SETS)]
     wants = [np.asarray(dense(case, x, kernel, "NHWC"), np.float64) for (x,) in inputs]
-    pruned = js.inspect(kernel, kind="conv")
+    pruned = js.pruned.inspect(kernel, kind="conv")
     hwio, oihw = jnp.asarray(kernel), jnp.asarray(kernel.transpose(3, 2, 0, 1).copy())
     first = [(x.transpose(0, 3, 1, 2),) for (x,) in inputs]
     wants_first = [w.transpose(0, 3, 1, 2) for w in wants]

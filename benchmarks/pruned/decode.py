@@ -35,7 +35,7 @@ def time_chain(run, x):
 def sides(w, executors):
     """Name -> jitted chain, its weights built in: dense, then each executor."""
     dense = [jnp.asarray(w, jnp.bfloat16) * jnp.bfloat16(2.0 ** (i % 2)) for i in range(CALLS)]
-    plan = js.inspect(dense[0])
+    plan = js.pruned.inspect(dense[0])
     plans = [plan.with_values(plan.values * jnp.bfloat16(2.0 ** (i % 2))) for i in range(CALLS)]
     operands = jax.jit(lambda x, ws: [x @ w for w in ws])
     found = {"dense": lambda x: operands(x, dense)}

@@ -138,7 +138,7 @@ def weight_of(number, sparsity):
 @functools.cache
 def plan_of(number, sparsity):
     """The weight, inspected."""
-    return js.inspect(weight_of(number, sparsity))
+    return js.pruned.inspect(weight_of(number, sparsity))
 
 
 def default_name(case: Case) -> str:

@@ -33,7 +33,7 @@ def row(
         (jnp.asarray(rng.standard_normal((positions, shape[1]), np.float32)),) for _ in range(SETS)
     ]
     wants = [np.asarray(x, np.float64) @ weight for (x,) in inputs]
-    pruned, dense = js.inspect(weight), jnp.asarray(weight)
+    pruned, dense = js.pruned.inspect(weight), jnp.asarray(weight)
     matrix = bcoo.BCOO.fromdense(jnp.asarray(weight.T))
 
     def product(x: jax.Array) -> jax.Array:

@@ -140,7 +140,9 @@ def rows(batch: int, given: argparse.Namespace) -> tuple[list[Row], str]:
     """The network, and its convolutions each on an input of its own."""
     numpy = layers(given.sparsity)
     full = {name: (jnp.asarray(k), stride) for name, (k, stride) in numpy.items()}
-    plans = {name: (js.inspect(k, kind="conv"), stride) for name, (k, stride) in numpy.items()}
+    plans = {
+        name: (js.pruned.inspect(k, kind="conv"), stride) for name, (k, stride) in numpy.items()
+    }
     conv = functools.partial(dense, precision=given.precision)
     ours = functools.partial(sparse, precision=given.precision, variant=given.variant)
     rng = np.random.default_rng(0)

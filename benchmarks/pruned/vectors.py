@@ -67,7 +67,7 @@ def measure(clock: GpuClock, case: str, sparsities: list[float]) -> tuple[list[s
     for sparsity in sparsities:
         w = weight(outputs, inputs, sparsity)
         dense, _ = clocked(clock, jnp.dot, xs, jnp.asarray(w))
-        took, y = clocked(clock, ours(js.inspect(w)), xs)
+        took, y = clocked(clock, ours(js.pruned.inspect(w)), xs)
         want = jnp.dot(xs[-1], jnp.asarray(w), precision="highest")
         error = float(jnp.abs(y - want).max() / jnp.abs(want).max())
         right &= error < TOLERANCE

@@ -29,7 +29,7 @@ def pruned_dot_general(
         nnx.Linear(512, 2048, dot_general=js.nn.pruned_dot_general(pruned), rngs=rngs)
 
     Args:
-        pruned: from `js.inspect(kernel)`.
+        pruned: from `js.pruned.inspect(kernel)`.
         from_kernel: take the values from the layer's kernel, at the kept entries (fine-tuning: the
             gradient of the kernel is zero elsewhere); False takes the plan's own values, and the
             layer's kernel only has to have the right shape.
@@ -80,7 +80,7 @@ def pruned_conv_general_dilated(
                  rngs=rngs)
 
     Args:
-        pruned: from `js.inspect(kernel, kind="conv")`, with the layer's groups.
+        pruned: from `js.pruned.inspect(kernel, kind="conv")`, with the layer's groups.
         from_kernel: take the values from the layer's kernel, as in `pruned_dot_general`.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 

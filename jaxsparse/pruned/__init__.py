@@ -1,4 +1,4 @@
-"""Frozen weights: inspected once (`js.inspect`), then run sparse (`js.pruned_matmul`,
+"""Frozen weights: inspected once (`js.pruned.inspect`), then run sparse (`js.pruned_matmul`,
 `js.pruned_conv`).
 """
 

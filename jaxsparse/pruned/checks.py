@@ -28,7 +28,7 @@ def check_dense(name: str, value: Any, takes: str = "a dense numpy or jax array"
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
             f"{name} is a masked array, which would lose its mask; it takes a plain one "
-            "(js.inspect takes what is kept as mask=)"
+            "(js.pruned.inspect takes what is kept as mask=)"
         )
     if hasattr(value, "todense"):  # scipy's and jax.experimental.sparse's
         raise TypeError(f"{name} is a sparse {type(value).__name__}; it takes {takes}")

@@ -193,7 +193,7 @@ def statistics(pruned: PrunedWeight) -> Statistics:
     """Statistics of the pattern of a pruned weight.
 
     Args:
-        pruned: from `js.inspect`.
+        pruned: from `js.pruned.inspect`.
 
     Returns:
         A `Statistics`; print it.
@@ -202,7 +202,9 @@ def statistics(pruned: PrunedWeight) -> Statistics:
         TypeError: when `pruned` is no `PrunedWeight`.
     """
     if not isinstance(pruned, PrunedWeight):
-        raise TypeError(f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.inspect")
+        raise TypeError(
+            f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.pruned.inspect"
+        )
     p = pruned.pattern
     lengths = p.lengths if p.n_out else np.zeros(1, np.int64)
     blocks = len(np.unique(p.rows // 8 * np.int64(max(p.n_in, 1)) + p.indices))

@@ -24,7 +24,7 @@ from jaxsparse.pruned.plan import Plan, dense_index
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class PrunedWeight:
-    """A frozen weight, from `js.inspect`: kept values, and the plan of how to run them.
+    """A frozen weight, from `js.pruned.inspect`: kept values, and the plan of how to run them.
 
     Closed over by a jitted function it is a constant; passed to one it is an operand, whose values
     may change from call to call while the pattern stays: `jax.grad` and optimizers see one array.

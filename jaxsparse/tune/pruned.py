@@ -83,7 +83,7 @@ def tune(
     of time and this one has more.
 
     Args:
-        pruned: from `js.inspect`.
+        pruned: from `js.pruned.inspect`.
         x: an input of the shape and dtype to tune for (its values do not matter), or a
             jax.ShapeDtypeStruct.
         seconds: stop after about this long, with the best found by then; positive and finite.
@@ -123,7 +123,9 @@ def tune(
 def _check(pruned: Any, x: Any, seconds: Any, folder: Any, options: Options) -> None:
     """What `tune` itself takes; the options of the op are checked by name only."""
     if not isinstance(pruned, PrunedWeight):
-        raise TypeError(f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.inspect")
+        raise TypeError(
+            f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.pruned.inspect"
+        )
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
         raise TypeError(f"x must be an array or a ShapeDtypeStruct, not {type(x).__name__}")
     check_float("x", x)

@@ -23,7 +23,7 @@ def put():
 def test_refused_outside_of_shard_map(put, rng):
     x, k = rng.random((8, 6, 6, 4), np.float32), jnp.ones((3, 3, 4, 4))
     mask, rows = put(rng.random((8, 6, 6)) < 0.5), put(rng.random((8, 64), np.float32))
-    plan = js.inspect(np.eye(64, dtype=np.float32))
+    plan = js.pruned.inspect(np.eye(64, dtype=np.float32))
     for call in (
         lambda: js.tile_index(mask),
         lambda: js.pack_mask(mask),

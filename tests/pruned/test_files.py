@@ -20,7 +20,7 @@ def example(rng, dtype="float32", kind="matmul"):
     shape = (20, 33) if kind == "matmul" else (3, 3, 4, 12)
     w = rng.standard_normal(shape).astype(np.float32)
     w = np.where(js.prune.magnitude(w, 0.7), w, 0).astype(jnp.dtype(dtype))
-    return js.inspect(w, kind=kind, groups=1 if kind == "matmul" else 2)
+    return js.pruned.inspect(w, kind=kind, groups=1 if kind == "matmul" else 2)
 
 
 def encoded(pruned):
@@ -149,7 +149,7 @@ def test_hand_made_headers(rng, why):
 def test_a_block_diagonal_product_has_no_groups(rng):
     w = np.zeros((6, 4), np.float32)
     w[:3, :2] = w[3:, 2:] = 1.0
-    pattern = js.inspect(w).pattern
+    pattern = js.pruned.inspect(w).pattern
     grouped = js.pruned.Pattern(6, 4, pattern.indptr, pattern.indices, None, 2)
     with pytest.raises(ValueError, match="'matmul' with 2 groups"):
         files.check_plan(js.pruned.Plan(grouped, "matmul"))

@@ -26,17 +26,17 @@ def pruned_weight(rng, shape=(50, 70), sparsity=0.8):
 def test_there_and_back(rng, shape, sparsity):
     w = pruned_weight(rng, shape, sparsity)
     for given in (w, jnp.asarray(w), sp.csr_matrix(w), sp.coo_matrix(w), w.astype(np.float64)):
-        pruned = js.inspect(given)
+        pruned = js.pruned.inspect(given)
         np.testing.assert_array_equal(pruned.to_dense(), w)
         assert pruned.shape == shape
-    assert js.inspect(w).plan == js.inspect(w).plan
-    assert hash(js.inspect(w).plan) == hash(js.inspect(w).plan)
+    assert js.pruned.inspect(w).plan == js.pruned.inspect(w).plan
+    assert hash(js.pruned.inspect(w).plan) == hash(js.pruned.inspect(w).plan)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_conv_there_and_back(rng, groups):
     w = pruned_weight(rng, (3, 2, 8, 12))
-    pruned = js.inspect(w, kind="conv", groups=groups)
+    pruned = js.pruned.inspect(w, kind="conv", groups=groups)
     np.testing.assert_array_equal(pruned.to_dense(), w)
     assert pruned.pattern.channels == 8 * groups
     assert abs(pruned.sparsity - (w == 0).mean()) < 1e-12
@@ -49,13 +49,13 @@ def test_conv_there_and_back(rng, groups):
 def test_mask_keeps_zeros(rng):
     w = pruned_weight(rng)
     mask = rng.random(w.shape) < 0.3
-    pruned = js.inspect(w, mask=mask)
+    pruned = js.pruned.inspect(w, mask=mask)
     assert pruned.pattern.entries == mask.sum()
     np.testing.assert_array_equal(pruned.to_dense(), np.where(mask, w, 0))
 
 
 def test_a_pytree_with_one_leaf(rng):
-    pruned = js.inspect(pruned_weight(rng))
+    pruned = js.pruned.inspect(pruned_weight(rng))
     assert len(jax.tree.leaves(pruned)) == 1
     doubled = jax.tree.map(lambda v: 2 * v, pruned)
     assert doubled.plan == pruned.plan
@@ -72,7 +72,7 @@ def test_a_pytree_with_one_leaf(rng):
 
 def test_gradient_of_a_dense_kernel_is_zero_where_it_is_pruned(rng):
     w = pruned_weight(rng)
-    pruned = js.inspect(w)
+    pruned = js.pruned.inspect(w)
     got = jax.grad(lambda w: jnp.sum(pruned.from_dense(w).values ** 2))(jnp.asarray(w))
     np.testing.assert_allclose(got, 2 * w, rtol=1e-6)
 
@@ -80,12 +80,12 @@ def test_gradient_of_a_dense_kernel_is_zero_where_it_is_pruned(rng):
 @pytest.mark.parametrize("dtype", [int, np.float64, "bf", None])
 def test_a_dtype_that_values_cannot_have(rng, dtype):
     with pytest.raises(TypeError, match=r"dtype=.*; it takes float32, bfloat16 or float16"):
-        js.inspect(pruned_weight(rng)).astype(dtype)
+        js.pruned.inspect(pruned_weight(rng)).astype(dtype)
 
 
 def test_from_dense_takes_what_inspection_takes(rng):
     w = pruned_weight(rng)
-    pruned = js.inspect(w)
+    pruned = js.pruned.inspect(w)
     assert pruned.from_dense(w.astype(np.float64)).dtype == np.float32
     np.testing.assert_array_equal(pruned.from_dense(2.0 * w.astype(np.float64)).to_dense(), 2 * w)
     with jax.enable_x64(True):
@@ -119,10 +119,10 @@ def test_what_numpy_would_misread_is_refused(rng, what):
     with pytest.raises(TypeError, match=f"w {words}"):
         js.prune.magnitude(given, 0.5)
     with pytest.raises(TypeError, match=f"mask {words}"):
-        js.inspect(w, mask=given)
+        js.pruned.inspect(w, mask=given)
     if what != "scipy":
         with pytest.raises(TypeError, match=f"w {words}"):
-            js.inspect(given)
+            js.pruned.inspect(given)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -131,7 +131,7 @@ def test_not_finite(rng, bad):
     w[3, 4] = bad
     for given in (w, sp.csr_matrix(w), w.astype(jnp.bfloat16)):
         with pytest.raises(ValueError, match="NaN or Inf"):
-            js.inspect(given)
+            js.pruned.inspect(given)
     if np.isnan(bad):
         with pytest.raises(ValueError, match="NaN"):
             js.prune.magnitude(w, 0.5)
@@ -142,19 +142,23 @@ def test_bad_weights(rng):
     broken = sp.csr_matrix(w)
     broken.indices[0] = 1000
     cases = [
-        (TypeError, "axes", lambda: js.inspect(w[0])),
-        (TypeError, "axes", lambda: js.inspect(w, kind="conv")),
-        (TypeError, "dtype", lambda: js.inspect(w.astype(np.int32))),
-        (ValueError, "kind", lambda: js.inspect(w, kind="dense")),
-        (ValueError, "mask", lambda: js.inspect(w, mask=np.ones((3, 3), bool))),
-        (TypeError, "mask is traced", lambda: jax.jit(lambda m: js.inspect(w, mask=m))(w != 0)),
-        (TypeError, "2 axes", lambda: js.inspect(sp.coo_array(w[0]))),
-        (ValueError, "groups=2", lambda: js.inspect(w, groups=2)),
-        (ValueError, "groups=2", lambda: js.inspect(sp.csr_matrix(w), groups=2)),
+        (TypeError, "axes", lambda: js.pruned.inspect(w[0])),
+        (TypeError, "axes", lambda: js.pruned.inspect(w, kind="conv")),
+        (TypeError, "dtype", lambda: js.pruned.inspect(w.astype(np.int32))),
+        (ValueError, "kind", lambda: js.pruned.inspect(w, kind="dense")),
+        (ValueError, "mask", lambda: js.pruned.inspect(w, mask=np.ones((3, 3), bool))),
+        (
+            TypeError,
+            "mask is traced",
+            lambda: jax.jit(lambda m: js.pruned.inspect(w, mask=m))(w != 0),
+        ),
+        (TypeError, "2 axes", lambda: js.pruned.inspect(sp.coo_array(w[0]))),
+        (ValueError, "groups=2", lambda: js.pruned.inspect(w, groups=2)),
+        (ValueError, "groups=2", lambda: js.pruned.inspect(sp.csr_matrix(w), groups=2)),
         (
             ValueError,
             "groups",
-            lambda: js.inspect(np.ones((1, 1, 2, 5), "f4"), kind="conv", groups=2),
+            lambda: js.pruned.inspect(np.ones((1, 1, 2, 5), "f4"), kind="conv", groups=2),
         ),
         (ValueError, "sparsity", lambda: js.prune.magnitude(w, 1.5)),
         (ValueError, "granularity", lambda: js.prune.magnitude(w, 0.5, (0, 1))),
@@ -163,7 +167,11 @@ def test_bad_weights(rng):
         (ValueError, "indptr", lambda: Pattern(5, 2, [0, 2, 1], [1])),
         (ValueError, "window", lambda: Pattern(5, 1, [0, 0], [], (2, 2))),
         (ValueError, "1 or more", lambda: Pattern(5, 1, [0, 0], [], (0, 3))),
-        (ValueError, "1 or more", lambda: js.inspect(np.ones((0, 3, 4, 4), "f4"), kind="conv")),
+        (
+            ValueError,
+            "1 or more",
+            lambda: js.pruned.inspect(np.ones((0, 3, 4, 4), "f4"), kind="conv"),
+        ),
         (ValueError, "out of range", lambda: Pattern(8, 1, [0, 1], [2**32 + 3])),
         (ValueError, "out of range", lambda: Pattern(8, 1, [0, 2**32 + 1], [3])),
         (ValueError, "integers", lambda: Pattern(8, 1, [0, 1], [2.5])),
@@ -176,7 +184,7 @@ def test_bad_weights(rng):
 def test_what_float32_cannot_hold_is_refused_without_a_warning():
     for given in (np.array([[1e300, 1.0]]), sp.csr_matrix(np.array([[1e300, 1.0]]))):
         with pytest.raises(ValueError, match="NaN or Inf"):
-            js.inspect(given)
+            js.pruned.inspect(given)
 
 
 def test_arrays_of_the_caller_stay_his(rng):
@@ -219,25 +227,25 @@ def test_statistics():
     w = np.zeros((16, 24), np.float32)
     w[0, :8] = 1.0
     w[3, 5] = 2.0
-    found = js.pruned.statistics(js.inspect(w))
+    found = js.pruned.statistics(js.pruned.inspect(w))
     assert (found.kept, found.shortest, found.longest, found.empty_rows) == (9, 0, 2, 16)
     assert found.vector_fill == 9 / 16
     assert found.used_columns == 2 / 16
     assert "9 kept" in str(found)
     assert found.imbalance is None  # 24 outputs are too few for 8 parts
     assert "parts" not in str(found)
-    even = js.pruned.statistics(js.inspect(np.ones((4, 128), np.float32)))
+    even = js.pruned.statistics(js.pruned.inspect(np.ones((4, 128), np.float32)))
     assert even.imbalance == 1
     assert "8 parts within 0.0 % of the mean" in str(even)
     with pytest.raises(TypeError, match="pruned must be a PrunedWeight, not ndarray"):
         js.pruned.statistics(w)
-    assert js.pruned.statistics(js.inspect(np.zeros((3, 0), np.float32))).kept == 0
+    assert js.pruned.statistics(js.pruned.inspect(np.zeros((3, 0), np.float32))).kept == 0
 
 
 def test_inspection_takes_less_than_a_second(rng):
     w = pruned_weight(rng, (2048, 512), 0.9)
     start = time.perf_counter()
-    pruned = js.inspect(w)
+    pruned = js.pruned.inspect(w)
     js.pruned.statistics(pruned)
     assert time.perf_counter() - start < 1.0
 
@@ -253,7 +261,7 @@ def test_real_patterns(rng):
         indices = data[f"{name}/indices"].astype(np.int32)
         csr = sp.csr_matrix((np.ones(len(indices), "f4"), indices, data[f"{name}/indptr"]), shape)
         csr.data[:] = rng.standard_normal(len(indices))
-        pruned = js.inspect(csr.T)
+        pruned = js.pruned.inspect(csr.T)
         x = rng.standard_normal((49, shape[1])).astype(np.float32)
         with jax.default_matmul_precision("highest"):  # a GPU's default is TF32
             got = js.pruned_matmul(x, pruned)
@@ -273,10 +281,10 @@ def test_arguments_of_magnitude_are_named():
     ):
         with pytest.raises(kind, match=text):
             js.prune.magnitude(*given)
-    for call in (js.inspect, lambda w: js.prune.magnitude(w, 0.5)):
+    for call in (js.pruned.inspect, lambda w: js.prune.magnitude(w, 0.5)):
         with pytest.raises(TypeError, match="w is traced"):
             jax.jit(call)(jnp.ones((4, 4)))
-    plan = js.inspect(w)
+    plan = js.pruned.inspect(w)
     with pytest.raises(TypeError, match="values is int32"):
         plan.with_values(jnp.ones(16, jnp.int32))
     with pytest.raises(ValueError, match=r"x has shape \(\)"):

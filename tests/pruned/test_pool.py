@@ -27,8 +27,8 @@ import jaxsparse as js
 
 rng = np.random.default_rng(0)
 kernel = np.where(rng.random((3, 3, 40, 50)) < 0.2, rng.standard_normal((3, 3, 40, 50)), 0)
-conv = js.inspect(kernel.astype(np.float32), kind="conv")
-weight = js.inspect(np.ascontiguousarray(kernel[0].reshape(120, 50), np.float32))
+conv = js.pruned.inspect(kernel.astype(np.float32), kind="conv")
+weight = js.pruned.inspect(np.ascontiguousarray(kernel[0].reshape(120, 50), np.float32))
 image = jnp.asarray(rng.standard_normal((2, 20, 20, 40)).astype(np.float32))
 rows = jnp.asarray(rng.standard_normal((700, 120)).astype(np.float32))
 mask = jnp.asarray(rng.random((2, 20, 20)) < 0.4)
@@ -72,7 +72,7 @@ def test_the_number_of_threads_changes_no_bit(threads):
 def _small_items(rng, parts=4):
     """A plan of several tiny items, its input, and what dense XLA gives."""
     kernel = np.where(rng.random((3, 3, 8, 64)) < 0.2, rng.standard_normal((3, 3, 8, 64)), 0)
-    pruned = js.inspect(kernel.astype(np.float32), kind="conv")
+    pruned = js.pruned.inspect(kernel.astype(np.float32), kind="conv")
     x = rng.standard_normal((1, 6, 6, 8), np.float32)
     geo = Geometry((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1)
     call = Problem(pruned.pattern, "cpu", x.shape, "float32", "float32", "default", geo)

@@ -24,7 +24,7 @@ def test_two_workers_need_at_most_1_3_activations(
     kernel = np.where(rng.random(shape) < 0.1, rng.standard_normal(shape), 0).astype(np.float32)
     pad = ((window // 2, window // 2),) * 2
     problem = Problem(
-        pattern=js.inspect(kernel, kind="conv").pattern,
+        pattern=js.pruned.inspect(kernel, kind="conv").pattern,
         platform="cpu",
         x_shape=(1, size, size, channels),
         dtype="float32",

@@ -21,7 +21,7 @@ def problem_of(rng, image, window, strides, layout, outputs=21):
     """A call, its weight and its input."""
     shape = (*window, image[3], outputs)
     kernel = np.where(rng.random(shape) < 0.2, rng.standard_normal(shape), 0).astype(np.float32)
-    pruned = js.inspect(kernel, kind="conv")
+    pruned = js.pruned.inspect(kernel, kind="conv")
     pads = tuple((w // 2, (w - 1) // 2) for w in window)
     geo = Geometry((strides, strides), pads, (1, 1), (1, 1), 1)
     first = layout == "NCHW"

@@ -29,7 +29,7 @@ def test_dense_is_listed_once_and_has_no_number(op):
 def test_listed_executors_can_be_asked_for(rng):
     w = rng.standard_normal((64, 64)).astype(np.float32)
     w[rng.random((64, 64)) < 0.9] = 0
-    weight = js.inspect(w)
+    weight = js.pruned.inspect(w)
     x = jnp.asarray(rng.standard_normal((256, 64)), jnp.float32)
     against = js.explain(lambda a: js.pruned_matmul(a, weight), x).calls[0].against
     ran = set()

@@ -15,7 +15,7 @@ from jaxsparse.tune import pruned as tuner
 @pytest.fixture
 def call(rng):
     w = np.where(rng.random((64, 32)) < 0.2, rng.standard_normal((64, 32)), 0).astype(np.float32)
-    return js.inspect(w), jnp.asarray(rng.standard_normal((8, 64)), jnp.float32)
+    return js.pruned.inspect(w), jnp.asarray(rng.standard_normal((8, 64)), jnp.float32)
 
 
 @pytest.fixture

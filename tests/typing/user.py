@@ -77,12 +77,12 @@ def products() -> None:
 def frozen_weights() -> js.PrunedWeight:
     """Pruned once, then run."""
     kept = assert_type(js.prune.magnitude(weight, 0.5), NDArray[np.bool_])
-    pruned = assert_type(js.inspect(weight, mask=kept), js.PrunedWeight)
+    pruned = assert_type(js.pruned.inspect(weight, mask=kept), js.PrunedWeight)
     assert_type(js.pruned_matmul(tokens, pruned, activation="silu"), jax.Array)
     assert_type(pruned.to_dense(), jax.Array)
     assert_type(pruned.sparsity, float)
     assert_type(js.pruned.statistics(pruned), js.pruned.Statistics)
-    conv = js.inspect(kernel, kind="conv")
+    conv = js.pruned.inspect(kernel, kind="conv")
     assert_type(js.pruned_conv(image, conv, padding="VALID", layout="NHWC"), jax.Array)
     params = {"dense": {"kernel": jnp.asarray(weight)}}
     model = assert_type(js.prune_model(params, 0.5, smallest=1), js.pruned.PrunedModel)
@@ -128,7 +128,7 @@ def flax_layers(index: js.TileIndex, pruned: js.PrunedWeight) -> None:
     two = js.nn.nnx.MaskedDense(4, 4, dtype=jnp.float32, rngs=rngs)
     assert_type(two(tokens, js.token_index(some)), jax.Array)
     assert_type(js.nn.nnx.PrunedDense(4, 4, pruned=pruned, rngs=rngs)(tokens), jax.Array)
-    plan = js.inspect(kernel, kind="conv")
+    plan = js.pruned.inspect(kernel, kind="conv")
     repeated = js.nn.nnx.PrunedConv(4, 4, (3, 3), padding="CIRCULAR", pruned=plan, rngs=rngs)
     assert_type(repeated(image), jax.Array)
     mixture = js.nn.nnx.MoE(4, 2, 8, top_k=2, param_dtype=jnp.float32, rngs=rngs)

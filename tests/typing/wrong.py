@@ -8,7 +8,7 @@ import jaxsparse as js
 
 x, w, rngs = jnp.ones((1, 8, 8, 4)), jnp.ones((1, 1, 4, 4)), nnx.Rngs(0)
 mask = np.ones((1, 8, 8), np.bool_)
-pruned = js.inspect(np.eye(4, dtype=np.float32))
+pruned = js.pruned.inspect(np.eye(4, dtype=np.float32))
 layer = js.bounded.inspect(np.eye(4, dtype=np.float32), 0.0, 1.0)
 
 js.masked_conv(x, w, mask, activation="tanh")  # error
@@ -20,7 +20,7 @@ js.tile_index(mask, (4, 4), align="pixel")  # error
 js.masked_matmul(x, w, granularity={"c": (1, 1)})  # error
 js.pruned_conv(x, pruned, layout="HWCN")  # error
 js.pruned_matmul(x, w)  # error
-js.inspect(w, kind="convolution")  # error
+js.pruned.inspect(w, kind="convolution")  # error
 js.bounded_matmul(x, layer, dataflow="persistent")  # error
 js.pruned.tune(pruned, x, activation="tanh")  # error
 js.variants("masked_pool")  # error

@@ -23,7 +23,7 @@ class PrunedDense(linen.Dense):
     are neither read nor trained. Three more fields:
 
     Attributes:
-        pruned: from `js.inspect`: which entries are kept (its values are not used).
+        pruned: from `js.pruned.inspect`: which entries are kept (its values are not used).
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
@@ -83,7 +83,7 @@ class PrunedConv(linen.Conv):
     loads unchanged, both ways. Three more fields:
 
     Attributes:
-        pruned: from `js.inspect(kernel, kind="conv")`: which entries are kept.
+        pruned: from `js.pruned.inspect(kernel, kind="conv")`: which entries are kept.
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 

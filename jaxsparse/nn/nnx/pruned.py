@@ -33,7 +33,7 @@ class PrunedDense(nnx.Linear):
     Args:
         in_features: width of the input.
         out_features: width of the result.
-        pruned: from `js.inspect`: which entries are kept (its values are not used).
+        pruned: from `js.pruned.inspect`: which entries are kept (its values are not used).
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
@@ -140,7 +140,7 @@ class PrunedConv(nnx.Conv):
         out_features: channels of the result.
         kernel_size: two ints.
         strides: one or two positive ints; None is 1.
-        pruned: from `js.inspect(kernel, kind="conv")`: which entries are kept.
+        pruned: from `js.pruned.inspect(kernel, kind="conv")`: which entries are kept.
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.

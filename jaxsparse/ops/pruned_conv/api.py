@@ -44,7 +44,8 @@ def pruned_conv(
     Args:
         x: float32, bfloat16 or float16 [B, H, W, C], or [B, C, H, W] with layout="NCHW"; the dtype
             of the kernel (`pruned.astype`).
-        pruned: from `js.inspect(kernel, kind="conv")`, kernel of shape [kh, kw, C/groups, O].
+        pruned: from `js.pruned.inspect(kernel, kind="conv")`, a kernel of shape
+            [kh, kw, C/groups, O].
         strides: one or two positive ints.
         padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)), of which
             either may be one int.

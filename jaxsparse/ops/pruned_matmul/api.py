@@ -52,7 +52,7 @@ def pruned_matmul(
 
     Args:
         x: float32, bfloat16 or float16 [*batch, k], the dtype of the weight (`pruned.astype`).
-        pruned: from `js.inspect(w)`, w of shape [k, n].
+        pruned: from `js.pruned.inspect(w)`, w of shape [k, n].
         bias: [n], added in float32.
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), applied before rounding.
         precision: as in jax.lax; "highest" multiplies float32 in float32, the default may take TF32
@@ -109,7 +109,9 @@ def prepare(
 def check_plan(pruned: Any, kind: str) -> None:
     """`pruned` is a plan of that kind."""
     if not isinstance(pruned, PrunedWeight):
-        raise TypeError(f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.inspect")
+        raise TypeError(
+            f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.pruned.inspect"
+        )
     if pruned.kind != kind:
         raise ValueError(f"pruned is a plan for kind={pruned.kind!r}; this op takes {kind!r}")
     if tuple(pruned.values.shape) != (pruned.pattern.entries,):

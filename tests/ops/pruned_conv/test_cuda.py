@@ -33,9 +33,9 @@ def assert_close(got, want, sizes, eps):
 
 def dense(x, kernel, layout, **options):
     """In float32, and the sum of the sizes of its products."""
-    plan = js.inspect(kernel, kind="conv")
+    plan = js.pruned.inspect(kernel, kind="conv")
     options |= {"layout": layout, "implementation": "reference", "precision": "highest"}
-    sizes = js.pruned_conv(abs(x), js.inspect(abs(kernel), kind="conv"), **options)
+    sizes = js.pruned_conv(abs(x), js.pruned.inspect(abs(kernel), kind="conv"), **options)
     return js.pruned_conv(x, plan, **options), sizes
 
 
@@ -53,7 +53,7 @@ def demanded(plan, x, layout, pick, **options):
 def check(rng, image, kernel, layout, pick, **options):
     x = rng.standard_normal(image).astype(np.float32)
     x = jnp.asarray(x.transpose(0, 3, 1, 2) if layout == "NCHW" else x)
-    plan = demanded(js.inspect(kernel, kind="conv"), x, layout, pick, **options)
+    plan = demanded(js.pruned.inspect(kernel, kind="conv"), x, layout, pick, **options)
     run = jax.jit(lambda x: js.pruned_conv(x, plan, layout=layout, **options))
     with js.config(variant="windows"):
         got = run(x)
@@ -100,7 +100,7 @@ def test_16_bits(rng, layout, dtype, out, activation):
     image = (2, 24, 10, 12) if layout == "NCHW" else (2, 10, 12, 24)
     x = jnp.asarray(rng.standard_normal(image), dtype)
     bias = jnp.asarray(rng.standard_normal(40), jnp.float32)
-    plan = js.inspect(kernel, kind="conv")
+    plan = js.pruned.inspect(kernel, kind="conv")
     with js.config(variant="windows"):
         got = js.pruned_conv(
             x, plan, bias=bias, activation=activation, layout=layout, preferred_element_type=out
@@ -123,13 +123,13 @@ def test_a_nan_reaches_only_what_keeps_a_weight_for_it(rng, layout):
     if layout == "NCHW":
         x, want = x.transpose(0, 3, 1, 2), want.transpose(0, 3, 1, 2)
     with js.config(variant="windows"):
-        got = js.pruned_conv(jnp.asarray(x), js.inspect(kernel, kind="conv"), layout=layout)
+        got = js.pruned_conv(jnp.asarray(x), js.pruned.inspect(kernel, kind="conv"), layout=layout)
     np.testing.assert_array_equal(np.isnan(got), want)
 
 
 def test_values_as_an_operand(rng):
     kernel = kernel_of(rng, (3, 3, 12, 20))
-    plan = js.inspect(kernel, kind="conv")
+    plan = js.pruned.inspect(kernel, kind="conv")
     x = jnp.asarray(rng.standard_normal((2, 8, 9, 12)), jnp.float32)
     with js.config(variant="windows"):
         run = jax.jit(lambda x, plan: js.pruned_conv(x, plan))
@@ -143,13 +143,13 @@ def test_a_product_is_an_image_of_one_row(rng):
     w = kernel_of(rng, (1, 1, 70, 50))[0, 0]
     x = rng.standard_normal((300, 70)).astype(np.float32)
     with js.config(variant="windows"):
-        got = js.pruned_matmul(jnp.asarray(x), js.inspect(w))
+        got = js.pruned_matmul(jnp.asarray(x), js.pruned.inspect(w))
     exact = x.astype(np.float64)
     assert_close(got, exact @ w, abs(exact) @ abs(w), 2e-6)
 
 
 def test_why_it_cannot_run(rng):
-    plan = js.inspect(kernel_of(rng, (3, 3, 4, 8)), kind="conv")
+    plan = js.pruned.inspect(kernel_of(rng, (3, 3, 4, 8)), kind="conv")
     x = jnp.zeros((1, 70, 70, 4))
     with js.config(variant="windows"), pytest.raises(ValueError, match="strides up to 31"):
         js.pruned_conv(x, plan, strides=32, implementation="cuda")

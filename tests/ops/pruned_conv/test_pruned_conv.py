@@ -27,7 +27,7 @@ def problem(rng, image=(2, 9, 11, 20), window=(3, 3), outputs=24, groups=1, spar
 
 
 def run(diff, implementation, plan=None, groups=1, layout="NHWC", **options):
-    plan = plan or js.inspect(np.asarray(diff["kernel"]), kind="conv", groups=groups)
+    plan = plan or js.pruned.inspect(np.asarray(diff["kernel"]), kind="conv", groups=groups)
     pruned = plan.from_dense(diff["kernel"])
     x = jnp.asarray(diff["x"])
     x = x.transpose(0, 3, 1, 2) if layout == "NCHW" else x
@@ -125,7 +125,7 @@ def test_bias_and_activation(implementation, rng, activation):
 @pytest.mark.parametrize("options", GEOMETRIES[:6])
 def test_grad(implementation, rng, options, layout):
     diff = cast(problem(rng), "float32")
-    plan = js.inspect(np.asarray(diff["kernel"]), kind="conv")
+    plan = js.pruned.inspect(np.asarray(diff["kernel"]), kind="conv")
     kept = np.asarray(plan.to_dense()) != 0
     cos = lambda y: jnp.sum(jnp.sin(y))  # noqa: E731
     got = jax.grad(lambda d: cos(run(d, implementation, plan, layout=layout, **options)))(diff)
@@ -138,7 +138,7 @@ def test_grad(implementation, rng, options, layout):
 
 def test_grad_of_groups(implementation, rng):
     diff = cast(problem(rng, groups=4, sparsity=0.5), "float32")
-    plan = js.inspect(np.asarray(diff["kernel"]), kind="conv", groups=4)
+    plan = js.pruned.inspect(np.asarray(diff["kernel"]), kind="conv", groups=4)
     kept = np.asarray(plan.to_dense()) != 0
     got = jax.grad(lambda d: jnp.sum(jnp.sin(run(d, implementation, plan))))(diff)
     want = jax.grad(
@@ -171,7 +171,7 @@ def test_nan_and_inf_reach_only_the_windows_that_hold_them(implementation, rng, 
 def test_what_a_1x1_convolution_runs_is_what_is_said(rng):
     """It runs as a product: explained, demanded and tuned by the name that the user called."""
     diff = problem(rng, window=(1, 1))
-    plan, x = js.inspect(diff["kernel"], kind="conv"), jnp.asarray(diff["x"])
+    plan, x = js.pruned.inspect(diff["kernel"], kind="conv"), jnp.asarray(diff["x"])
 
     def ran(plan):
         f = lambda x: js.pruned_conv(x, plan)  # noqa: E731

@@ -19,7 +19,7 @@ NO_CAPACITY = "a plan has room for every kept weight"
 def plan(fill):
     """A plan that keeps `fill` of the weights: static, so one object for each pattern."""
     rng = np.random.default_rng(7)
-    return Fixed(js.inspect((rng.random(KERNEL) < fill).astype(np.float32), kind="conv"))
+    return Fixed(js.pruned.inspect((rng.random(KERNEL) < fill).astype(np.float32), kind="conv"))
 
 
 def draw(rng, fill):
@@ -56,8 +56,8 @@ def want(operands, activation="silu"):
 
 
 X = np.ones((1, 5, 6, 4), np.float32)
-PRUNED = js.inspect(np.ones((3, 3, 4, 8), np.float32), kind="conv")
-MATMUL = js.inspect(np.eye(4, 5, dtype=np.float32))
+PRUNED = js.pruned.inspect(np.ones((3, 3, 4, 8), np.float32), kind="conv")
+MATMUL = js.pruned.inspect(np.eye(4, 5, dtype=np.float32))
 
 
 def call(**changed):
@@ -68,7 +68,7 @@ BAD = {
     "weight": (
         {"pruned": np.eye(4)},
         TypeError,
-        "pruned must be a PrunedWeight, not .* js.inspect",
+        "pruned must be a PrunedWeight, not .* js.pruned.inspect",
     ),
     "kind": ({"pruned": MATMUL}, ValueError, "pruned is a plan for kind='matmul'; .* takes 'conv'"),
     "x rank": ({"x": X[0]}, ValueError, r"x has shape \(5, 6, 4\); it needs 4 axes"),

@@ -57,7 +57,7 @@ def test_products(rng, executor, dtype, sparsity, size):
     w, kept = rounded(weight(rng, k, n, sparsity), dtype)
     x = jnp.asarray(rng.standard_normal((m, k)), dtype)
     want = np.asarray(x.astype(jnp.float32), np.float64) @ kept
-    assert_close(product(x, js.inspect(w), executor), want, dtype)
+    assert_close(product(x, js.pruned.inspect(w), executor), want, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -78,7 +78,7 @@ def test_code_whose_inputs_are_split(rng, monkeypatch, m, k, n, shape, dtype):
     monkeypatch.setattr("jaxsparse.pruned.executors.cuda.MODULE_PRODUCTS", 500)
     monkeypatch.setattr("jaxsparse.pruned.executors.cuda._code_candidates", lambda p: [shape])
     w = np.where(rng.random((k, n)) >= 0.9, rng.standard_normal((k, n)), 0).astype(np.float32)
-    plan = js.inspect(jnp.asarray(w, dtype))
+    plan = js.pruned.inspect(jnp.asarray(w, dtype))
     facts = ("cuda", (m, k), dtype, None, False, "code", shape, 1.0)
     plan = dataclasses.replace(plan, plan=dataclasses.replace(plan.plan, tuned=(Tuned(*facts),)))
     x, bias = jnp.asarray(rng.standard_normal((m, k)), dtype), jnp.asarray(rng.random(n))
@@ -113,7 +113,7 @@ def check_rounding(rng, w, m, dtype, executor):
     w, kept = rounded(w, dtype)
     x = jnp.asarray(rng.standard_normal((m, kept.shape[0])), dtype)
     exact = np.asarray(x.astype(jnp.float32), np.float64)
-    y = np.asarray(product(x, js.inspect(w), executor).astype(jnp.float32), np.float64)
+    y = np.asarray(product(x, js.pruned.inspect(w), executor).astype(jnp.float32), np.float64)
     want, sizes = exact @ kept, abs(exact) @ abs(kept)
     rounding = float(jnp.finfo(dtype).eps)
     np.testing.assert_array_less(abs(y - want), rounding * abs(want) + 1e-5 * sizes + 1e-6)
@@ -122,7 +122,10 @@ def check_rounding(rng, w, m, dtype, executor):
 def test_code_of_several_modules(rng):
     """More kept weights than a module holds; traced twice: the second time as it was packed."""
     w = np.where(rng.random((512, 300)) >= 0.75, rng.standard_normal((512, 300)), 0)
-    plan, x = js.inspect(w.astype(np.float32)), rng.standard_normal((77, 512)).astype(np.float32)
+    plan, x = (
+        js.pruned.inspect(w.astype(np.float32)),
+        rng.standard_normal((77, 512)).astype(np.float32),
+    )
     bias = jnp.asarray(rng.standard_normal(300), jnp.float32)
     want, sizes = x.astype(np.float64) @ w + np.asarray(bias), abs(x) @ abs(w) + 1
     for _ in range(2):
@@ -138,7 +141,7 @@ def test_few_rows_with_bias_in_float32(rng, executor, activation):
     x = jnp.asarray(rng.standard_normal((5, 256)), jnp.bfloat16)
     bias = jnp.asarray(rng.standard_normal(300), jnp.float32)
     options = {"bias": bias, "activation": activation, "preferred_element_type": jnp.float32}
-    y = product(x, js.inspect(w), executor, **options)
+    y = product(x, js.pruned.inspect(w), executor, **options)
     want = np.asarray(x.astype(jnp.float32), np.float64) @ kept + np.asarray(bias)
     if activation == "relu":
         want = np.maximum(want, 0)
@@ -158,7 +161,7 @@ def test_vectors(rng, dtype, granularity, sparsity, size):
     w = rng.standard_normal((k, n)).astype(np.float32)
     w, kept = rounded(w * js.prune.magnitude(w, sparsity, granularity), dtype)
     x = jnp.asarray(rng.standard_normal((m, k)), dtype)
-    y = product(x, js.inspect(w), "vectors", activation="relu")
+    y = product(x, js.pruned.inspect(w), "vectors", activation="relu")
     exact = np.asarray(x.astype(jnp.float32), np.float64)
     want, sizes = np.maximum(exact @ kept, 0), abs(exact) @ abs(kept)
     y = np.asarray(y.astype(jnp.float32), np.float64)
@@ -174,7 +177,7 @@ def test_values_of_16_bits_as_an_operand(rng, executor):
     run = jax.jit(lambda x, plan: product(x, plan, executor))
     want = np.asarray(x.astype(jnp.float32), np.float64) @ kept
     for scale in (1.0, -2.0, 4.0):
-        changed = jax.tree.map(lambda v, s=scale: v * jnp.bfloat16(s), js.inspect(w))
+        changed = jax.tree.map(lambda v, s=scale: v * jnp.bfloat16(s), js.pruned.inspect(w))
         assert_close(run(x, changed), scale * want, "bfloat16")
 
 
@@ -184,7 +187,7 @@ def test_bias_and_activation(rng, executor, activation):
     w = weight(rng, 64, 40, 0.8)
     x = jnp.asarray(rng.standard_normal((70, 64)), jnp.float32)
     bias = jnp.asarray(rng.standard_normal(40), jnp.float32)
-    plan = js.inspect(w)
+    plan = js.pruned.inspect(w)
     y = product(x, plan, executor, bias=bias, activation=activation)
     want = js.pruned_matmul(
         x, plan, bias=bias, activation=activation, precision="highest", implementation="reference"
@@ -207,7 +210,7 @@ def test_convolutions(rng, size, window, strides, padding, dilation, dtype):
     kernel = np.where(rng.random(shape) < 0.2, rng.standard_normal(shape), 0).astype(np.float32)
     x = jnp.asarray(rng.standard_normal(size), dtype)
     cast, kept = rounded(kernel, dtype)
-    plan, exact = (js.inspect(w, kind="conv") for w in (cast, kept.astype(np.float32)))
+    plan, exact = (js.pruned.inspect(w, kind="conv") for w in (cast, kept.astype(np.float32)))
     options = {"strides": strides, "padding": padding, "dilation": dilation}
     with js.config(variant="rows"):
         y = js.pruned_conv(x, plan, implementation="cuda", **options)
@@ -220,7 +223,7 @@ def test_convolutions(rng, size, window, strides, padding, dilation, dtype):
 @pytest.mark.parametrize("executor", ["rows", "code"])
 def test_under_jit_again_and_again(rng, executor):
     w = weight(rng, 128, 96, 0.9)
-    plan = js.inspect(w)
+    plan = js.pruned.inspect(w)
     run = jax.jit(lambda x: product(x, plan, executor))
     for _ in range(5):
         x = rng.standard_normal((200, 128)).astype(np.float32)
@@ -230,7 +233,10 @@ def test_under_jit_again_and_again(rng, executor):
 def test_code_that_two_threads_need_at_once(rng):
     """The first executions of two functions of one weight: assembled once, right in both."""
     w = np.where(rng.random((256, 96)) >= 0.8, rng.standard_normal((256, 96)), 0)
-    plan, x = js.inspect(w.astype(np.float32)), rng.standard_normal((64, 256)).astype(np.float32)
+    plan, x = (
+        js.pruned.inspect(w.astype(np.float32)),
+        rng.standard_normal((64, 256)).astype(np.float32),
+    )
     runs = [
         jax.jit(lambda x, t=t: t * product(x, plan, "code", precision="highest")) for t in (1, 2)
     ]
@@ -243,7 +249,7 @@ def test_code_that_two_threads_need_at_once(rng):
 
 def test_values_as_an_operand(rng):
     w = weight(rng, 64, 48, 0.7)
-    plan = js.inspect(w)
+    plan = js.pruned.inspect(w)
     x = rng.standard_normal((40, 64)).astype(np.float32)
     run = jax.jit(lambda x, plan: product(x, plan, "rows"))
     for scale in (1.0, -3.0):
@@ -256,19 +262,19 @@ def test_a_nan_reaches_only_what_keeps_a_weight_for_it(rng, executor):
     w = weight(rng, 64, 48, 0.8)
     x = rng.standard_normal((40, 64)).astype(np.float32)
     x[3, 5] = np.nan
-    y = np.asarray(product(jnp.asarray(x), js.inspect(w), executor, precision="highest"))
+    y = np.asarray(product(jnp.asarray(x), js.pruned.inspect(w), executor, precision="highest"))
     want = np.zeros((40, 48), bool)
     want[3] = w[5] != 0
     np.testing.assert_array_equal(np.isnan(y), want)
 
 
 def test_why_an_executor_cannot_run(rng):
-    plan = js.inspect(weight(rng, 66, 8, 0.5))
+    plan = js.pruned.inspect(weight(rng, 66, 8, 0.5))
     with pytest.raises(ValueError, match="multiple of 4"):
         product(jnp.zeros((64, 66)), plan, "code")
     with pytest.raises(ValueError, match="16-bit"):
         product(jnp.zeros((8, 66)), plan, "pairs")
-    plan = js.inspect(weight(rng, 64, 8, 0.5))
+    plan = js.pruned.inspect(weight(rng, 64, 8, 0.5))
     with pytest.raises(ValueError, match="there are 31"):
         product(jnp.zeros((31, 64)), plan, "code")
     with pytest.raises(ValueError, match="up to 16 rows"):
@@ -281,7 +287,7 @@ def test_why_an_executor_cannot_run(rng):
 
 def test_dense_comes_first_where_nothing_won(rng):
     """By default `code` runs for wide float32 calls at "highest", and dense for every other."""
-    plan = js.inspect(weight(rng, 256, 128, 0.95))
+    plan = js.pruned.inspect(weight(rng, 256, 128, 0.95))
     for rows, precision, name in [
         (2048, "highest", "code"),
         (2048, None, "dense"),

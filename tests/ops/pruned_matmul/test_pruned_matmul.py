@@ -43,7 +43,7 @@ def forced(implementation):
 
 
 def run(diff, implementation, plan=None, **options):
-    plan = plan or js.inspect(np.asarray(diff["w"]))
+    plan = plan or js.pruned.inspect(np.asarray(diff["w"]))
     pruned = plan.from_dense(diff["w"])
     with forced(implementation):
         return js.pruned_matmul(
@@ -97,7 +97,7 @@ def test_leading_axes(implementation, rng):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_grad(implementation, rng, dtype, activation):
     diff = problem(rng)
-    plan = js.inspect(diff["w"])
+    plan = js.pruned.inspect(diff["w"])
     weight = rng.standard_normal((33, 70), np.float32)
     diff = {**cast(diff, dtype), "bias": jnp.asarray(diff["bias"])}
     act = {"relu6": jax.nn.relu6, "silu": jax.nn.silu, "gelu": jax.nn.gelu, "relu": jax.nn.relu}
@@ -121,7 +121,7 @@ def test_grad(implementation, rng, dtype, activation):
 def test_constant_and_operand(implementation, rng):
     """One compile serves every set of values; a closed-over weight gives the same result."""
     diff = problem(rng)
-    plan, traces = js.inspect(diff["w"]), []
+    plan, traces = js.pruned.inspect(diff["w"]), []
 
     @jax.jit
     def f(x, pruned):
@@ -145,7 +145,7 @@ def test_constant_and_operand(implementation, rng):
 
 def test_a_step_of_fine_tuning_keeps_the_pattern(implementation, rng):
     diff = problem(rng)
-    pruned = js.inspect(diff["w"])
+    pruned = js.pruned.inspect(diff["w"])
 
     def loss(p):
         with forced(implementation):
@@ -171,7 +171,7 @@ def test_nan_and_inf_reach_only_their_row(implementation, rng, bad):
 
 def test_a_float64_bias_is_taken_as_x_is(rng):
     diff = {k: v.astype(np.float64) for k, v in problem(rng).items()}
-    pruned = js.inspect(diff["w"])
+    pruned = js.pruned.inspect(diff["w"])
     got = js.pruned_matmul(diff["x"], pruned, bias=diff["bias"], precision="highest")
     assert_close(got, oracle(diff), "float32")
     with pytest.raises(TypeError, match="bias has dtype int"):
@@ -192,7 +192,7 @@ def test_any_shape(implementation, data, size, sparsity):
 
 def test_explain_names_the_executor(rng):
     diff = problem(rng)
-    pruned = js.inspect(diff["w"])
+    pruned = js.pruned.inspect(diff["w"])
     with js.config(variant="dense"):
         text = str(js.explain(lambda x: js.pruned_matmul(x, pruned), diff["x"]))
     assert "ran dense: 700 of 3500" in text
@@ -201,7 +201,7 @@ def test_explain_names_the_executor(rng):
 def test_values_that_are_written_to_later(rng):
     """A plan holds what its values were: jitted before, after, or not at all."""
     diff = problem(rng)
-    pruned = js.inspect(diff["w"])
+    pruned = js.pruned.inspect(diff["w"])
     values = np.array(pruned.values)
     held = pruned.with_values(values)
     bare = js.PrunedWeight(values.copy(), pruned.plan)
@@ -224,7 +224,7 @@ def test_values_that_are_written_to_later(rng):
 def test_equal_constants_compile_once(rng, monkeypatch):
     """An eager gradient through a kernel that is gathered anew each step."""
     diff = problem(rng)
-    pruned, x = js.inspect(diff["w"]), jnp.asarray(diff["x"])
+    pruned, x = js.pruned.inspect(diff["w"]), jnp.asarray(diff["x"])
     traced, choose = [], pruned_matmul_run.choose
 
     def counted(*args, **options):
@@ -245,7 +245,7 @@ def test_equal_constants_compile_once(rng, monkeypatch):
 
 
 def test_the_gradient_of_relu_where_the_result_overflows(implementation):
-    pruned = js.inspect(np.full((1, 1), 2.0, np.float16))
+    pruned = js.pruned.inspect(np.full((1, 1), 2.0, np.float16))
     x = jnp.full((1, 1), 60_000, jnp.float16)
     options = {"implementation": implementation, "activation": "relu"}
     got = jax.grad(lambda x: js.pruned_matmul(x, pruned, **options).astype(jnp.float32).sum())(x)
@@ -255,7 +255,7 @@ def test_the_gradient_of_relu_where_the_result_overflows(implementation):
 @pytest.mark.parametrize(("platform", "name"), [("cpu", "strips"), ("cuda", "code")])
 def test_a_demanded_executor_says_why_it_cannot_run(rng, monkeypatch, platform, name):
     diff = problem(rng)
-    params, x = prepare(diff["x"], js.inspect(diff["w"]))
+    params, x = prepare(diff["x"], js.pruned.inspect(diff["w"]))
     ways = {
         p: tuple(
             e._replace(reason_against=lambda problem: "the moon is full") if e.name == name else e

@@ -44,7 +44,7 @@ def weight(rng, k, n, density):
 )
 def test_products(rng, m, k, n, density):
     w, x = weight(rng, k, n, density), rng.standard_normal((m, k)).astype(np.float32)
-    check(run(jnp.asarray(x), js.inspect(w)), x, w)
+    check(run(jnp.asarray(x), js.pruned.inspect(w)), x, w)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4])
@@ -54,7 +54,7 @@ def test_every_tile(rng, monkeypatch, rows, inputs, outputs, rounds):
     shape = SplitShape(rows, inputs, outputs, rounds)
     monkeypatch.setattr("jaxsparse.pruned.executors.split._choices", lambda problem: [shape])
     w, x = weight(rng, 600, 150, 0.1), rng.standard_normal((229, 600)).astype(np.float32)
-    plan, bias = js.inspect(w), rng.standard_normal(150).astype(np.float32)
+    plan, bias = js.pruned.inspect(w), rng.standard_normal(150).astype(np.float32)
     facts = ("cuda", x.shape, "float32", None, False, "split", dataclasses.astuple(shape), 1.0)
     plan = dataclasses.replace(plan, plan=dataclasses.replace(plan.plan, tuned=(Tuned(*facts),)))
     chain = jax.jit(lambda x: run(x, plan, bias=jnp.asarray(bias)))
@@ -65,7 +65,7 @@ def test_every_tile(rng, monkeypatch, rows, inputs, outputs, rounds):
 @pytest.mark.parametrize("activation", [None, "relu", "silu"])
 def test_bias_activation_and_values_as_an_operand(rng, activation):
     w, x = weight(rng, 512, 96, 0.1), rng.standard_normal((90, 512)).astype(np.float32)
-    plan, bias = js.inspect(w), jnp.asarray(rng.standard_normal(96), jnp.float32)
+    plan, bias = js.pruned.inspect(w), jnp.asarray(rng.standard_normal(96), jnp.float32)
     call = jax.jit(lambda x, plan: run(x, plan, bias=bias, activation=activation))
     for scale in (1.0, -2.0):
         changed = jax.tree.map(lambda v, s=scale: v * np.float32(s), plan)
@@ -79,7 +79,7 @@ def test_bias_activation_and_values_as_an_operand(rng, activation):
 def test_one_after_the_other(rng):
     """A call reads what the one before it wrote, though it may begin earlier."""
     w = weight(rng, 256, 256, 0.1)
-    plan, x = js.inspect(w), rng.standard_normal((600, 256)).astype(np.float32)
+    plan, x = js.pruned.inspect(w), rng.standard_normal((600, 256)).astype(np.float32)
     chain = jax.jit(lambda x: run(run(run(x, plan), plan), plan))
     step = jax.jit(lambda x: run(x, plan))
     want = step(jax.block_until_ready(step(jax.block_until_ready(step(x)))))
@@ -92,7 +92,7 @@ def test_a_nan_reaches_only_what_keeps_a_weight_for_it(rng):
     x[3, 270] = np.nan
     want = np.zeros((40, 48), bool)
     want[3] = w[270] != 0
-    np.testing.assert_array_equal(np.isnan(run(jnp.asarray(x), js.inspect(w))), want)
+    np.testing.assert_array_equal(np.isnan(run(jnp.asarray(x), js.pruned.inspect(w))), want)
 
 
 def test_why_it_cannot_run(rng):
@@ -101,6 +101,6 @@ def test_why_it_cannot_run(rng):
         (64, jnp.bfloat16, "float32"),
         (2052, jnp.float32, "8 blocks"),
     ]:
-        plan = js.inspect(jnp.asarray(weight(rng, k, 8, 0.5), dtype))
+        plan = js.pruned.inspect(jnp.asarray(weight(rng, k, 8, 0.5), dtype))
         with pytest.raises(ValueError, match=why):
             run(jnp.zeros((64, k), dtype), plan)

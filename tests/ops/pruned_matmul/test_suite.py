@@ -18,7 +18,7 @@ def plan(fill):
     """A plan that keeps `fill` of the weights: static, so one object for each pattern."""
     rng = np.random.default_rng(7)
     kept = (rng.random((DEPTH, OUTPUTS)) < fill).astype(np.float32)
-    return Fixed(js.inspect(kept))
+    return Fixed(js.pruned.inspect(kept))
 
 
 def draw(rng, fill):
@@ -53,8 +53,8 @@ def want(operands):
 
 
 X = np.ones((3, 4), np.float32)
-PRUNED = js.inspect(np.eye(4, 5, dtype=np.float32))
-CONV = js.inspect(np.ones((3, 3, 4, 8), np.float32), kind="conv")
+PRUNED = js.pruned.inspect(np.eye(4, 5, dtype=np.float32))
+CONV = js.pruned.inspect(np.ones((3, 3, 4, 8), np.float32), kind="conv")
 
 
 def call(**changed):
@@ -65,7 +65,7 @@ BAD = {
     "weight": (
         {"pruned": np.eye(4)},
         TypeError,
-        "pruned must be a PrunedWeight, not .* js.inspect",
+        "pruned must be a PrunedWeight, not .* js.pruned.inspect",
     ),
     "kind": (
         {"pruned": CONV},

@@ -48,7 +48,7 @@ def owners(monkeypatch):
 def example(rng):
     w = np.where(rng.random((64, 32)) < 0.2, rng.standard_normal((64, 32)), 0).astype(np.float32)
     x = rng.standard_normal((8, 64)).astype(np.float32)
-    return x, js.inspect(w), x @ w
+    return x, js.pruned.inspect(w), x @ w
 
 
 def alive(owners):
@@ -137,7 +137,7 @@ def test_generated_code_is_in_the_table_while_it_is_used(rng, monkeypatch):
     some = [executors.executor("cuda", name) for name in ("code", "dense")]
     monkeypatch.setitem(executors.EXECUTORS, "cuda", tuple(some))
     w = np.where(rng.random((256, 128)) < 0.05, rng.standard_normal((256, 128)), 0)
-    plan = js.inspect(w.astype(np.float32))
+    plan = js.pruned.inspect(w.astype(np.float32))
     params, x = prepare(jnp.zeros((2048, 256)), plan, precision="highest")
     frozen = dataclasses.replace(params, frozen=pruned_matmul_run.Frozen(plan.values))
     run = jax.make_jaxpr(lambda x: pruned_matmul_run._native(frozen, "cuda", x, None, None))
@@ -164,7 +164,7 @@ def test_generated_code_needs_the_table(rng, monkeypatch):
 @pytest.mark.gpu
 def test_a_constant_is_exported_without_generated_code(rng):
     w = np.where(rng.random((256, 128)) < 0.05, rng.standard_normal((256, 128)), 0)
-    plan = js.inspect(w.astype(np.float32))
+    plan = js.pruned.inspect(w.astype(np.float32))
     x = rng.standard_normal((2048, 256)).astype(np.float32)
     f = jax.jit(lambda x: js.pruned_matmul(x, plan, precision="highest"))
     assert CALL in f.lower(x).as_text()
@@ -178,7 +178,7 @@ def test_the_digest_names_the_facts_too(rng, monkeypatch):
     monkeypatch.setattr(module, "module", lambda name: (Table(), ""))
     digests = set()
     for dtype in (jnp.bfloat16, jnp.float16):
-        plan = js.inspect(np.zeros((64, 64), dtype))
+        plan = js.pruned.inspect(np.zeros((64, 64), dtype))
         params, x = prepare(jnp.zeros((64, 64), dtype), plan, preferred_element_type=jnp.float32)
         owner = executors.packed(params.problem("cuda", x), "code", None, np.asarray(plan.values))
         digests.add(owner.code)

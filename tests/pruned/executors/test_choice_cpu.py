@@ -69,7 +69,7 @@ def _first(problem, monkeypatch):
 @pytest.mark.parametrize(("layer", "share", "ratio"), CONVS)
 def test_convolutions(layer, share, ratio, monkeypatch):
     side, channels, outputs, window, stride = layer
-    pruned = js.inspect(_kept((window, window, channels, outputs), share), kind="conv")
+    pruned = js.pruned.inspect(_kept((window, window, channels, outputs), share), kind="conv")
     pad = window // 2, window // 2
     geo = Geometry((stride, stride), (pad, pad), (1, 1), (1, 1), 1)
     shape = (1, side, side, channels)
@@ -80,7 +80,7 @@ def test_convolutions(layer, share, ratio, monkeypatch):
 @pytest.mark.parametrize(("layer", "share", "ratio"), PRODUCTS)
 def test_products(layer, share, ratio, monkeypatch):
     rows, inputs, outputs = layer
-    pruned = js.inspect(_kept((inputs, outputs), share))
+    pruned = js.pruned.inspect(_kept((inputs, outputs), share))
     call = Problem(pruned.pattern, "cpu", (rows, inputs), "float32", "float32", "default")
     assert _first(call, monkeypatch) == ("dense" if ratio < 1 else "strips")
 
@@ -89,7 +89,7 @@ def test_products(layer, share, ratio, monkeypatch):
 def test_parts_of_rows_end_on_cache_lines(outputs, parts, monkeypatch):
     """Two workers that write one line at a time wait for each other: they take pixels instead."""
     monkeypatch.setattr(strips, "workers", lambda: 2)
-    pruned = js.inspect(_kept((179, outputs), 0.83))
+    pruned = js.pruned.inspect(_kept((179, outputs), 0.83))
     call = Problem(pruned.pattern, "cpu", (196, 179), "float32", "float32", "default")
     strips._best_tile.cache_clear()
     packed = strips.pack(call)

@@ -83,7 +83,9 @@ def test_nnx_layers(rng):
     np.testing.assert_allclose(layer(x), want, atol=2e-5)
     np.testing.assert_allclose(nnx.jit(lambda m, x: m(x))(layer, x), want, atol=2e-5)
     linear = nnx.Linear(16, 24, **exact, rngs=nnx.Rngs(0))
-    plan = js.inspect(np.where(js.prune.magnitude(linear.kernel[...], 0.8), linear.kernel[...], 0))
+    plan = js.pruned.inspect(
+        np.where(js.prune.magnitude(linear.kernel[...], 0.8), linear.kernel[...], 0)
+    )
     linear.kernel[...] = plan.to_dense()
     options = {"activation": "relu", **exact}
     layer = js.nn.nnx.PrunedDense(16, 24, pruned=plan, **options, rngs=nnx.Rngs(1))
@@ -100,7 +102,7 @@ def test_nnx_layers_honour_preferred_element_type(rng, wanted):
         (nnx.Conv, js.nn.nnx.PrunedConv, (16, 24, (3, 3)), "conv"),
     ):
         dense = plain(*size, use_bias=False, **options)
-        plan = js.inspect(dense.kernel[...], kind=kind)
+        plan = js.pruned.inspect(dense.kernel[...], kind=kind)
         layer = ours(*size, pruned=plan, use_bias=False, **options)
         nnx.update(layer, nnx.state(dense))
         got, want = layer(x, out_sharding=None), dense(x)
@@ -151,8 +153,8 @@ def test_linen_layers_load_flax_checkpoints(rng, dtype):
 
 
 def test_layers_refuse(rng):
-    plan = js.inspect(np.eye(8, 24, dtype=np.float32))
-    conv = js.inspect(np.ones((3, 3, 8, 24), np.float32), kind="conv")
+    plan = js.pruned.inspect(np.eye(8, 24, dtype=np.float32))
+    conv = js.pruned.inspect(np.ones((3, 3, 8, 24), np.float32), kind="conv")
     layers = js.nn.linen
     cases = [
         (TypeError, "PrunedWeight", lambda: layers.PrunedDense(24)),
@@ -350,7 +352,7 @@ def test_a_kernel_without_weights_is_left(shape):
 
 def test_tuning_keeps_what_it_measured(rng, tmp_path):
     w = rng.standard_normal((3, 3, 16, 24)).astype(np.float32)
-    plan = js.inspect(np.where(js.prune.magnitude(w, 0.9), w, 0), kind="conv")
+    plan = js.pruned.inspect(np.where(js.prune.magnitude(w, 0.9), w, 0), kind="conv")
     x = jnp.asarray(rng.standard_normal((1, 10, 10, 16), np.float32))
     call = {"strides": 2, "precision": "highest"}
     measuring = {"seconds": 20, "folder": tmp_path, "progress": False}
