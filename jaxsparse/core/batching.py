@@ -2,7 +2,7 @@
 take it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -27,7 +27,7 @@ def unfold(value: jax.Array, axis_size: int, each: int) -> jax.Array:
     return value.reshape(axis_size, each, *value.shape[1:])
 
 
-def loop_over(function: Callable[..., Any], args: Any, in_batched: Any) -> Any:
+def loop_over(function: Callable[..., Any], args: Sequence[object], in_batched: object) -> Any:
     """`function` at each entry of the batched leaves of `args`, one after the other."""
     leaves, tree = jax.tree.flatten(tuple(args))
     batched = jax.tree.leaves(in_batched)

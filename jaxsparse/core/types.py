@@ -2,6 +2,9 @@
 
 from typing import Literal
 
+import jax
+import numpy as np
+
 #: What a layer fuses behind its bias; None stands for the identity.
 Activation = Literal["relu", "relu6", "silu", "gelu"]
 
@@ -29,3 +32,6 @@ Dataflow = Literal["row", "slab", "column", "converged"]
 
 #: How a variant is chosen.
 Selection = Literal["static", "device", "switch"]
+
+#: What has a shape and a dtype: an array, or one that a trace or a plan only describes.
+Shaped = jax.Array | np.ndarray | jax.ShapeDtypeStruct

@@ -21,6 +21,7 @@ from jaxsparse.core.checks import (
     result_dtype,
 )
 from jaxsparse.core.integers import as_int32, check_count
+from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import implementation_key, plan
 from jaxsparse.ops.grouped_matmul.core import GroupedParams, matmul
@@ -145,17 +146,25 @@ def grouped_matmul(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _run(params: GroupedParams, lhs, rhs, group_sizes, gather, scatter, row_weights) -> Any:
+def _run(
+    params: GroupedParams,
+    lhs: jax.Array,
+    rhs: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+    scatter: jax.Array | None,
+    row_weights: jax.Array | None,
+) -> Any:
     return matmul(params, lhs, rhs, group_sizes, gather, scatter, row_weights)
 
 
-def _integers(name: str, value: Any) -> jax.Array:
+def _integers(name: str, value: ArrayLike) -> jax.Array:
     """`value` as int32 with one axis; a number that int32 cannot hold stays out of every range."""
     check_rank(name, value, 1)
     return as_int32(name, value)
 
 
-def _height(num_rows: int | None, lhs: Any, rows: int, scatter: Any) -> int:
+def _height(num_rows: int | None, lhs: Shaped, rows: int, scatter: Shaped | None) -> int:
     if num_rows is None:
         return rows if scatter is None else lhs.shape[0]
     if scatter is None:

@@ -8,16 +8,20 @@ operand is written.
 
 import dataclasses
 import functools
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 
+from jaxsparse.core.types import Shaped
 from jaxsparse.ops.grouped_matmul import run as grouped_matmul_run
 from jaxsparse.ops.grouped_matmul.run import GroupedParams, sorted_rows
 from jaxsparse.reference.grouped_matmul import counted_rows, rows_of
 
 __all__ = ["GroupedParams", "drhs", "matmul"]
+
+#: The operands of `matmul` and of `drhs`, kept for the gradient.
+Saved = tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array | None, jax.Array | None]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -36,12 +40,20 @@ def matmul(
     return grouped_matmul_run.matmul(p)(lhs, rhs, group_sizes, gather, scatter, row_weights)
 
 
-def _matmul_fwd(p: GroupedParams, lhs, rhs, group_sizes, gather, scatter, row_weights):
+def _matmul_fwd(
+    p: GroupedParams,
+    lhs: jax.Array,
+    rhs: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+    scatter: jax.Array | None,
+    row_weights: jax.Array | None,
+):
     out = matmul(p, lhs, rhs, group_sizes, gather, scatter, row_weights)
     return out, (lhs, rhs, group_sizes, gather, scatter, row_weights)
 
 
-def _matmul_bwd(p: GroupedParams, saved: Any, g: jax.Array):
+def _matmul_bwd(p: GroupedParams, saved: Saved, g: jax.Array):
     lhs, rhs, sizes, gather, scatter, weights = saved
     g = g.astype(lhs.dtype)
     dlhs, dweights = _lhs_grad(p, g, lhs, rhs, sizes, gather, scatter, weights)
@@ -72,12 +84,20 @@ def drhs(
     return grouped_matmul_run.drhs(p)(lhs, gy, group_sizes, gather, scatter, row_weights)
 
 
-def _drhs_fwd(p: GroupedParams, lhs, gy, group_sizes, gather, scatter, row_weights):
+def _drhs_fwd(
+    p: GroupedParams,
+    lhs: jax.Array,
+    gy: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+    scatter: jax.Array | None,
+    row_weights: jax.Array | None,
+):
     out = drhs(p, lhs, gy, group_sizes, gather, scatter, row_weights)
     return out, (lhs, gy, group_sizes, gather, scatter, row_weights)
 
 
-def _drhs_bwd(p: GroupedParams, saved: Any, ct: jax.Array):
+def _drhs_bwd(p: GroupedParams, saved: Saved, ct: jax.Array):
     lhs, gy, sizes, gather, scatter, weights = saved
     rhs = ct.astype(lhs.dtype)
     linear = dataclasses.replace(p, transpose_rhs=False)
@@ -90,7 +110,9 @@ def _drhs_bwd(p: GroupedParams, saved: Any, ct: jax.Array):
 drhs.defvjp(_drhs_fwd, _drhs_bwd)
 
 
-def _towards(p: GroupedParams, to: Any, scatter: Any, source: Any, gather: Any) -> GroupedParams:
+def _towards(
+    p: GroupedParams, to: Shaped, scatter: Shaped | None, source: Shaped, gather: Shaped | None
+) -> GroupedParams:
     """The parameters of a product that ends in an array like `to`."""
     rows = sorted_rows(source, gather, scatter) if scatter is None else to.shape[0]
     return dataclasses.replace(p, num_rows=rows, out_dtype=to.dtype.name)

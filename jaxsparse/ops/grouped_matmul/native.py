@@ -1,12 +1,13 @@
 """The grouped products on their native handlers: operands, attributes and workspaces."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxsparse.core.dtypes import DTYPES
+from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.select.grouped_matmul import GroupedProblem, tile_reason
@@ -30,7 +31,15 @@ class Call(NamedTuple):
 
 
 def forward(
-    call: Call, platform: str, variant: str, lhs, rhs, group_sizes, gather, scatter, row_weights
+    call: Call,
+    platform: str,
+    variant: str,
+    lhs: jax.Array,
+    rhs: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+    scatter: jax.Array | None,
+    row_weights: jax.Array | None,
 ) -> jax.Array:
     """One product by `variant`: call.out_dtype[out_rows, outputs]."""
     number = table("grouped_matmul", platform)[variant].number
@@ -50,7 +59,16 @@ def forward(
     )[0]
 
 
-def drhs(call: Call, platform: str, lhs, gy, group_sizes, gather, scatter, row_weights):
+def drhs(
+    call: Call,
+    platform: str,
+    lhs: jax.Array,
+    gy: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+    scatter: jax.Array | None,
+    row_weights: jax.Array | None,
+):
     """The gradient of the weights: call.out_dtype[g, depth, outputs]."""
     groups = group_sizes.shape[0]
     shape = (groups, lhs.shape[1], call.outputs)
@@ -76,7 +94,7 @@ def drhs(call: Call, platform: str, lhs, gy, group_sizes, gather, scatter, row_w
     )[0].astype(call.out_dtype)
 
 
-def problem_of(platform: str, call: Call, lhs: Any, group_sizes: Any) -> GroupedProblem:
+def problem_of(platform: str, call: Call, lhs: Shaped, group_sizes: Shaped) -> GroupedProblem:
     """What the choice for one product depends on."""
     return GroupedProblem(
         platform,
@@ -91,13 +109,13 @@ def problem_of(platform: str, call: Call, lhs: Any, group_sizes: Any) -> Grouped
     )
 
 
-def shape_of(call: Call, lhs: Any, group_sizes: Any) -> tuple[int, ...]:
+def shape_of(call: Call, lhs: Shaped, group_sizes: Shaped) -> tuple[int, ...]:
     """The shape as the native module takes it, in the order of its GroupedShape."""
     groups = group_sizes.shape[0]
     return (*lhs.shape, call.outputs, groups, call.sorted_rows, call.out_rows)
 
 
-def workspace(call: Call, platform: str, number: int, lhs: Any, group_sizes: Any) -> int:
+def workspace(call: Call, platform: str, number: int, lhs: Shaped, group_sizes: Shaped) -> int:
     """Bytes of workspace of one product."""
     if platform == "cuda":
         return native(platform).grouped_matmul_workspace(
@@ -112,7 +130,9 @@ def workspace(call: Call, platform: str, number: int, lhs: Any, group_sizes: Any
     return native(platform).grouped_matmul_workspace(shape, DTYPES[call.out_dtype], call.scatters)
 
 
-def _present(gather: Any, scatter: Any, row_weights: Any) -> tuple[jax.Array, ...]:
+def _present(
+    gather: jax.Array | None, scatter: jax.Array | None, row_weights: jax.Array | None
+) -> tuple[jax.Array, ...]:
     none = jnp.zeros(0, jnp.int32)
     return (
         none if gather is None else gather,

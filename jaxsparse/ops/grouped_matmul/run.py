@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from jaxsparse.core.batching import loop_over
+from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import Implementation, dispatch
 from jaxsparse.ops.grouped_matmul import native as native
 from jaxsparse.ops.grouped_matmul.native import Call
@@ -42,7 +43,7 @@ class GroupedParams:
         return lax.Precision.HIGHEST if self.precision == "highest" else lax.Precision.DEFAULT
 
 
-def sorted_rows(lhs: Any, gather: Any, scatter: Any) -> int:
+def sorted_rows(lhs: Shaped, gather: Shaped | None, scatter: Shaped | None) -> int:
     """How many sorted rows there are."""
     given = next((v for v in (gather, scatter) if v is not None), lhs)
     return given.shape[0]
@@ -52,7 +53,7 @@ def matmul(p: GroupedParams) -> Callable[..., jax.Array]:
     """(lhs, rhs, group_sizes, gather, scatter, row_weights) -> out, with its vmap rule."""
 
     @custom_vmap
-    def run(*args):
+    def run(*args: jax.Array | None):
         return dispatch(
             "grouped_matmul",
             p.implementation,
@@ -62,7 +63,7 @@ def matmul(p: GroupedParams) -> Callable[..., jax.Array]:
         )(*args)
 
     @run.def_vmap
-    def rule(axis_size, in_batched, *args):
+    def rule(axis_size: int, in_batched: Sequence[bool], *args: jax.Array | None):
         return loop_over(matmul(p), args, in_batched), True
 
     return run
@@ -74,7 +75,7 @@ def drhs(p: GroupedParams) -> Callable[..., jax.Array]:
     """
 
     @custom_vmap
-    def run(*args):
+    def run(*args: jax.Array | None):
         return dispatch(
             "grouped_matmul_drhs",
             p.implementation,
@@ -84,13 +85,13 @@ def drhs(p: GroupedParams) -> Callable[..., jax.Array]:
         )(*args)
 
     @run.def_vmap
-    def rule(axis_size, in_batched, *args):
+    def rule(axis_size: int, in_batched: Sequence[bool], *args: jax.Array | None):
         return loop_over(drhs(p), args, in_batched), True
 
     return run
 
 
-def describe(p: GroupedParams, name: str, lhs: Any, rhs: Any, group_sizes: Any, rows: int):
+def describe(p: GroupedParams, name: str, lhs: Shaped, rhs: Shaped, group_sizes: Shaped, rows: int):
     """For `js.explain`: the choice of implementation `name`, and what speaks against its other
     variants.
     """
@@ -101,7 +102,16 @@ def describe(p: GroupedParams, name: str, lhs: Any, rhs: Any, group_sizes: Any, 
     return choose(OP, problem), against(problem)
 
 
-def _native(p: GroupedParams, platform: str, lhs, rhs, group_sizes, gather, scatter, row_weights):
+def _native(
+    p: GroupedParams,
+    platform: str,
+    lhs: jax.Array,
+    rhs: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+    scatter: jax.Array | None,
+    row_weights: jax.Array | None,
+):
     outputs = rhs.shape[1] if p.transpose_rhs else rhs.shape[2]
     rows = sorted_rows(lhs, gather, scatter)
     call = Call(
@@ -116,14 +126,29 @@ def _native(p: GroupedParams, platform: str, lhs, rhs, group_sizes, gather, scat
 
 
 def _native_drhs(
-    p: GroupedParams, platform: str, lhs, gy, group_sizes, gather, scatter, row_weights
+    p: GroupedParams,
+    platform: str,
+    lhs: jax.Array,
+    gy: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+    scatter: jax.Array | None,
+    row_weights: jax.Array | None,
 ):
     rows = sorted_rows(lhs, gather, scatter)
     call = Call(rows, gy.shape[1], gy.shape[0], False, False, p.precision, p.out_dtype)
     return native.drhs(call, platform, lhs, gy, group_sizes, gather, scatter, row_weights)
 
 
-def _reference(p: GroupedParams, lhs, rhs, group_sizes, gather, scatter, row_weights):
+def _reference(
+    p: GroupedParams,
+    lhs: jax.Array,
+    rhs: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+    scatter: jax.Array | None,
+    row_weights: jax.Array | None,
+):
     return reference.grouped_matmul(
         lhs,
         jnp.swapaxes(rhs, 1, 2) if p.transpose_rhs else rhs,
@@ -137,14 +162,22 @@ def _reference(p: GroupedParams, lhs, rhs, group_sizes, gather, scatter, row_wei
     )
 
 
-def _as_gather(gather: Any, scatter: Any, lhs: Any) -> Any:
+def _as_gather(gather: jax.Array | None, scatter: jax.Array | None, lhs: jax.Array) -> Any:
     """An explicit gather where `scatter` has another number of rows than lhs."""
     if gather is None and scatter is not None and scatter.shape[0] != lhs.shape[0]:
         return jnp.arange(scatter.shape[0], dtype=jnp.int32)
     return gather
 
 
-def _reference_drhs(p: GroupedParams, lhs, gy, group_sizes, gather, scatter, row_weights):
+def _reference_drhs(
+    p: GroupedParams,
+    lhs: jax.Array,
+    gy: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+    scatter: jax.Array | None,
+    row_weights: jax.Array | None,
+):
     rows = sorted_rows(lhs, gather, scatter)
     # A row with a partner that does not exist must not enter the product with it: it may hold NaN.
     picks = (gather, lhs.shape[0]), (scatter, gy.shape[0])

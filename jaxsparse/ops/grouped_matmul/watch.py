@@ -32,7 +32,12 @@ class RowCount:
 
 
 def check_rows(
-    lhs_rows: int, out_rows: int, group_sizes: Any, gather: Any, scatter: Any, rows: int
+    lhs_rows: int,
+    out_rows: int,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+    scatter: jax.Array | None,
+    rows: int,
 ) -> None:
     """Under `js.checked()`: raise for group sizes and indices that the op would leave out."""
     if not settings().checked:

@@ -137,7 +137,14 @@ def masked_matmul(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _run(params: MatmulParams, a, b, a_mask, b_mask, out_mask) -> Any:
+def _run(
+    params: MatmulParams,
+    a: jax.Array,
+    b: jax.Array,
+    a_mask: jax.Array | None,
+    b_mask: jax.Array | None,
+    out_mask: jax.Array | None,
+) -> Any:
     return product(params, a, b, a_mask, b_mask, out_mask)
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from jaxsparse.core.checks import as_array, check_array
 from jaxsparse.core.integers import check_static, static_int
-
-Block = tuple[int, int]
+from jaxsparse.ops.masked_matmul.params import Block, Blocks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class BlockCount:
     overflow: bool = False
 
 
-def granularities(granularity: Any) -> tuple[Block, Block, Block]:
+def granularities(granularity: object) -> Blocks:
     """The block sizes of the masks of a, b and the result.
 
     Raises:
@@ -42,7 +42,7 @@ def granularities(granularity: Any) -> tuple[Block, Block, Block]:
     return block, block, block
 
 
-def _pair(value: Any) -> Block:
+def _pair(value: object) -> Block:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise TypeError(f"granularity takes two ints (rows, columns), not {value!r}")
     for size in value:
@@ -58,7 +58,7 @@ def _pair(value: Any) -> Block:
     return rows, columns
 
 
-def check_density(value: Any) -> float | None:
+def check_density(value: object) -> float | None:
     """`value`, None or a number from 0 to 1, rounded to a twentieth; more than 0 stays more.
 
     Raises:
@@ -74,7 +74,7 @@ def check_density(value: Any) -> float | None:
     return max(round(20 * float(value)), int(value > 0)) / 20
 
 
-def check_mask(name: str, mask: Any, size: Block, block: Block) -> jax.Array | None:
+def check_mask(name: str, mask: ArrayLike | None, size: Block, block: Block) -> jax.Array | None:
     """`mask` as an array, one bool a block of a matrix of `size`.
 
     Raises:
@@ -95,7 +95,7 @@ def check_mask(name: str, mask: Any, size: Block, block: Block) -> jax.Array | N
     return mask
 
 
-def share(arrays: list[Any], blocks: tuple[Block, Block, Block]) -> list[Any]:
+def share(arrays: list[Any], blocks: Blocks) -> list[Any]:
     """(a, b, a_mask, b_mask, out_mask) with the products that share b and its mask folded into one
     taller product.
 
@@ -109,7 +109,7 @@ def share(arrays: list[Any], blocks: tuple[Block, Block, Block]) -> list[Any]:
     if lists <= 1 or b.shape[0] != 1 or not whole or (b_mask is not None and b_mask.shape[0] != 1):
         return arrays
 
-    def fold(value: Any) -> Any:
+    def fold(value: jax.Array | None) -> jax.Array | None:
         if value is None:
             return None
         value = jnp.broadcast_to(value, (lists, *value.shape[1:]))

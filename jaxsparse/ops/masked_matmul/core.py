@@ -13,9 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxsparse.ops.masked_matmul import run as masked_matmul_run
-from jaxsparse.ops.masked_matmul.run import MatmulParams
+from jaxsparse.ops.masked_matmul.params import MatmulParams
 
 __all__ = ["MatmulParams", "product"]
+
+#: The operands of `product`, kept for the gradient.
+Saved = tuple[jax.Array, jax.Array, jax.Array | None, jax.Array | None, jax.Array | None]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -31,11 +34,18 @@ def product(
     return masked_matmul_run.product(p)(a, b, a_mask, b_mask, out_mask)
 
 
-def _fwd(p: MatmulParams, a, b, a_mask, b_mask, out_mask):
+def _fwd(
+    p: MatmulParams,
+    a: jax.Array,
+    b: jax.Array,
+    a_mask: jax.Array | None,
+    b_mask: jax.Array | None,
+    out_mask: jax.Array | None,
+):
     return product(p, a, b, a_mask, b_mask, out_mask), (a, b, a_mask, b_mask, out_mask)
 
 
-def _bwd(p: MatmulParams, saved: Any, g: jax.Array):
+def _bwd(p: MatmulParams, saved: Saved, g: jax.Array):
     a, b, a_mask, b_mask, out_mask = saved
     a_block, b_block, out_block = p.blocks
     g = g.astype(a.dtype)
@@ -59,7 +69,7 @@ def _bwd(p: MatmulParams, saved: Any, g: jax.Array):
 product.defvjp(_fwd, _bwd)
 
 
-def _swap(value: Any) -> Any:
+def _swap(value: jax.Array | None) -> Any:
     return None if value is None else jnp.swapaxes(value, 1, 2)
 
 
@@ -68,7 +78,7 @@ def _sum_dtype(value: jax.Array, g: jax.Array) -> str:
     return "float32" if value.shape[0] != g.shape[0] else value.dtype.name
 
 
-def _shared(gradient: Any, value: jax.Array) -> jax.Array:
+def _shared(gradient: object, value: jax.Array) -> jax.Array:
     """An operand that all products share gets the sum of their gradients."""
     gradient = cast(jax.Array, gradient)
     if gradient.shape[0] != value.shape[0]:

@@ -1,5 +1,6 @@
 """`masked_matmul` on its native handlers: operands, attributes and workspaces."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -8,29 +9,51 @@ import numpy as np
 
 from jaxsparse.bits import pack_mask
 from jaxsparse.core.dtypes import DTYPES
+from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import ffi_call
 from jaxsparse.ffi.register import native
+from jaxsparse.ops.masked_matmul.params import Blocks, MatmulParams
 from jaxsparse.select.masked_matmul import SAMPLED, SORTED, TURNED, has_boxes, sorts, transposes
 from jaxsparse.select.variants import table
 
 _SIDES = ("rows", "cols")
 
 
-def product(p: Any, platform: str, variant: str, a: Any, b: Any, *masks: Any) -> jax.Array:
+def product(
+    p: MatmulParams,
+    platform: str,
+    variant: str,
+    a: jax.Array,
+    b: jax.Array,
+    a_mask: jax.Array | None,
+    b_mask: jax.Array | None,
+    out_mask: jax.Array | None,
+) -> jax.Array:
     """One call of `variant`: [L, m, n]."""
+    masks = a_mask, b_mask, out_mask
     if transposes(platform, masks):
-        a_mask, b_mask, out_mask = map(_swap, masks)
-        blocks = tuple(p.blocks[i][::-1] for i in (1, 0, 2))
-        operands = (_swap(b), _swap(a), b_mask, a_mask, out_mask)
-        return _swap(_call(p, platform, variant, blocks, *operands))
+        for_a, for_b, for_out = ((columns, rows) for rows, columns in p.blocks)
+        operands = _swap(b), _swap(a), _swap(b_mask), _swap(a_mask), _swap(out_mask)
+        return _swap(_call(p, platform, variant, (for_b, for_a, for_out), *operands))
     return _call(p, platform, variant, p.blocks, a, b, *masks)
 
 
-def _swap(value: Any) -> Any:
+def _swap(value: jax.Array | None) -> Any:
     return None if value is None else jnp.swapaxes(value, 1, 2)
 
 
-def _call(p: Any, platform: str, variant: str, blocks: Any, a: Any, b: Any, *masks: Any):
+def _call(
+    p: MatmulParams,
+    platform: str,
+    variant: str,
+    blocks: Blocks,
+    a: jax.Array,
+    b: jax.Array,
+    a_mask: jax.Array | None,
+    b_mask: jax.Array | None,
+    out_mask: jax.Array | None,
+):
+    masks = a_mask, b_mask, out_mask
     operands = (a, b, *masks)
     shape = (max(v.shape[0] for v in operands if v is not None), a.shape[1], b.shape[2])
     if any(v is not None and v.shape[0] == 0 for v in operands):
@@ -66,7 +89,15 @@ def _call(p: Any, platform: str, variant: str, blocks: Any, a: Any, b: Any, *mas
     )[0]
 
 
-def _workspace(platform: str, variant: str, blocks: Any, shape: Any, a: Any, b: Any, masks: Any):
+def _workspace(
+    platform: str,
+    variant: str,
+    blocks: Blocks,
+    shape: tuple[int, ...],
+    a: Shaped,
+    b: Shaped,
+    masks: Sequence[Shaped | None],
+):
     if platform == "cpu":
         return native(platform).masked_matmul_workspace(a.shape[2], masks[1] is not None)
     if variant == "direct":

@@ -2,19 +2,18 @@
 a variant per call.
 """
 
-import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.custom_batching import custom_vmap
 
-from jaxsparse.ffi import Implementation, dispatch
+from jaxsparse.core.types import Shaped
+from jaxsparse.ffi import dispatch
 from jaxsparse.ops.masked_matmul import native as native
+from jaxsparse.ops.masked_matmul.params import Masks, MatmulParams
 from jaxsparse.reference import masked_matmul as reference
 from jaxsparse.select.masked_matmul import OP, MatmulProblem, against
 from jaxsparse.select.select import choose
@@ -24,30 +23,8 @@ from jaxsparse.select.table import DENSE
 #: The implementations that this op offers.
 OFFERED = ("cuda", "cpu", "reference")
 
-Block = tuple[int, int]
 
-
-@dataclasses.dataclass(frozen=True)
-class MatmulParams:
-    """What is static about one call: the block sizes of the masks of a, b and the result, and
-    options. `turned`: a is the transpose of an array that exists. `density`: the share of the
-    blocks that masks are said to keep.
-    """
-
-    blocks: tuple[Block, Block, Block]
-    precision: str
-    out_dtype: str
-    implementation: Implementation = None
-    turned: bool = False
-    density: float | None = None
-
-    @property
-    def lax_precision(self) -> lax.Precision:
-        """The precision as jax.lax takes it."""
-        return lax.Precision.HIGHEST if self.precision == "highest" else lax.Precision.DEFAULT
-
-
-def product_count(arrays: Any) -> int:
+def product_count(arrays: Iterable[Shaped | None]) -> int:
     """How many products a call makes: the longest first axis."""
     return longest(v.shape[0] for v in arrays if v is not None)
 
@@ -64,7 +41,7 @@ def product(p: MatmulParams) -> Callable[..., jax.Array]:
     """
 
     @custom_vmap
-    def run(*args):
+    def run(*args: jax.Array | None):
         return dispatch(
             "masked_matmul",
             p.implementation,
@@ -74,7 +51,7 @@ def product(p: MatmulParams) -> Callable[..., jax.Array]:
         )(*args)
 
     @run.def_vmap
-    def rule(axis_size, in_batched, *args):
+    def rule(axis_size: int, in_batched: Sequence[bool], *args: jax.Array | None):
         given = [(v, b) for v, b in zip(args, in_batched, strict=True) if v is not None]
         lists = longest(v.shape[1 if b else 0] for v, b in given)
         folded = [
@@ -96,7 +73,7 @@ def _fold(value: jax.Array, batched: bool, axis_size: int, lists: int) -> jax.Ar
     return jnp.broadcast_to(value, shape).reshape(axis_size * lists, *value.shape[2:])
 
 
-def block_counts(*masks: Any) -> tuple[int, jax.Array]:
+def block_counts(*masks: jax.Array | None) -> tuple[int, jax.Array]:
     """How many blocks the masks have together, and how many of them are set."""
     given = [m for m in masks if m is not None]
     total = sum(math.prod(m.shape) for m in given)
@@ -104,7 +81,7 @@ def block_counts(*masks: Any) -> tuple[int, jax.Array]:
     return total, functools.reduce(jnp.add, counts, jnp.zeros((), jnp.int32))
 
 
-def problem_of(p: MatmulParams, platform: str, a: Any, b: Any, masks: Any) -> MatmulProblem:
+def problem_of(p: MatmulParams, platform: str, a: Shaped, b: Shaped, masks: Masks) -> MatmulProblem:
     """What the choice for one call depends on."""
     a_mask, b_mask, out_mask = (None if m is None else tuple(m.shape) for m in masks)
     return MatmulProblem(
@@ -124,7 +101,7 @@ def problem_of(p: MatmulParams, platform: str, a: Any, b: Any, masks: Any) -> Ma
     )
 
 
-def describe(p: MatmulParams, name: str, a: Any, b: Any, masks: Any):
+def describe(p: MatmulParams, name: str, a: Shaped, b: Shaped, masks: Masks):
     """For `js.explain`: the choice of implementation `name`, and what speaks against its other
     variants.
     """
@@ -134,7 +111,15 @@ def describe(p: MatmulParams, name: str, a: Any, b: Any, masks: Any):
     return choose(OP, problem), against(problem)
 
 
-def _on_device(p: MatmulParams, platform: str, a, b, a_mask, b_mask, out_mask):
+def _on_device(
+    p: MatmulParams,
+    platform: str,
+    a: jax.Array,
+    b: jax.Array,
+    a_mask: jax.Array | None,
+    b_mask: jax.Array | None,
+    out_mask: jax.Array | None,
+):
     """Run the variant that `select/` chooses; the dense product is among them."""
     masks = (a_mask, b_mask, out_mask)
     problem = problem_of(p, platform, a, b, masks)
@@ -149,7 +134,14 @@ def _on_device(p: MatmulParams, platform: str, a, b, a_mask, b_mask, out_mask):
     return run(a, b, *masks)
 
 
-def _reference(p: MatmulParams, a, b, a_mask, b_mask, out_mask):
+def _reference(
+    p: MatmulParams,
+    a: jax.Array,
+    b: jax.Array,
+    a_mask: jax.Array | None,
+    b_mask: jax.Array | None,
+    out_mask: jax.Array | None,
+):
     return reference.masked_matmul(
         a,
         b,
