@@ -22,7 +22,7 @@ from jaxsparse.index.portfolio import portfolio_index
 from jaxsparse.index.types import TileIndex
 from jaxsparse.ops import masked_conv
 from jaxsparse.ops.masked_conv import device as device
-from jaxsparse.ops.masked_conv.core import ConvParams
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.ops.masked_conv.run import problem_of as conv_problem
 from jaxsparse.select.config import config
 from jaxsparse.select.costs import COLUMNS, EVERY, Candidate

@@ -30,7 +30,8 @@ from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index import TileIndex
 from jaxsparse.index.checks import check_single
-from jaxsparse.ops.masked_conv.core import ConvParams, conv
+from jaxsparse.ops.masked_conv.core import conv
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.ops.masked_conv.recorded import check_record, conv_known, record_channels
 from jaxsparse.ops.masked_conv.run import explain, index_of_mask
 from jaxsparse.recorder import Recorder
@@ -152,19 +153,19 @@ def masked_conv(
 
 def convolve(
     called: str,
-    x: Any,
-    kernel: Any,
-    active: Any,
-    strides: Any = 1,
-    padding: Any = "SAME",
-    dilation: Any = 1,
-    groups: Any = 1,
-    bias: Any = None,
+    x: ArrayLike,
+    kernel: ArrayLike,
+    active: ArrayLike | TileIndex,
+    strides: Pair = 1,
+    padding: Padding = "SAME",
+    dilation: Pair = 1,
+    groups: int = 1,
+    bias: ArrayLike | None = None,
     activation: str | None = None,
-    base: Any = None,
-    residual: Any = None,
-    precision: Any = None,
-    preferred_element_type: Any = None,
+    base: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    precision: jax.lax.PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
     record: bool | int = False,
     recorder: Recorder | None = None,
     implementation: Implementation = None,
@@ -222,14 +223,14 @@ def convolve(
 @functools.partial(jax.jit, static_argnums=0)
 def _run(
     params: ConvParams,
-    x: Any,
-    kernel: Any,
-    bias: Any,
-    base: Any,
-    residual: Any,
+    x: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None,
+    base: jax.Array | None,
+    residual: jax.Array | None,
     index: TileIndex,
-    recorder: Any,
-    cover: Any,
+    recorder: Recorder | None,
+    cover: jax.Array | None,
 ) -> Any:
     if recorder is not None:
         cover = index.cover() if cover is None else cover
@@ -237,7 +238,9 @@ def _run(
     return conv(params, x, kernel, bias, base, index, None, residual)
 
 
-def _like_result(name: str, given: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+def _like_result(
+    name: str, given: ArrayLike | None, shape: tuple[int, ...], dtype: np.dtype
+) -> Any:
     """`given` as an array of the result's shape [B, Ho, Wo, O] and dtype; None stays.
 
     Raises:
@@ -254,7 +257,12 @@ def _like_result(name: str, given: Any, shape: tuple[int, ...], dtype: np.dtype)
 
 
 def _index(
-    params: ConvParams, x: Any, kernel: Any, active: Any, shape: tuple[int, ...], fills: bool
+    params: ConvParams,
+    x: jax.Array,
+    kernel: jax.Array,
+    active: Any,
+    shape: tuple[int, ...],
+    fills: bool,
 ) -> TileIndex:
     """`active` as an index of a result with the spatial shape (B, Ho, Wo)."""
     if isinstance(active, TileIndex):

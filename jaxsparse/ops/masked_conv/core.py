@@ -8,7 +8,7 @@ folded into the images.
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -49,7 +49,16 @@ def conv(
     return _forward(p)(x, kernel, bias, base, index, x_words, residual)
 
 
-def _conv_fwd(p: ConvParams, x, kernel, bias, base, index, x_words, residual=None):
+def _conv_fwd(
+    p: ConvParams,
+    x: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None,
+    base: jax.Array | None,
+    index: TileIndex,
+    x_words: jax.Array | None,
+    residual: jax.Array | None = None,
+):
     arrays = x, kernel, bias, base, index, x_words
     if p.activation in (None, "relu", "relu6"):
         out = conv(p, *arrays, residual)
@@ -93,11 +102,13 @@ def dkernel(
     return _dkernels(p, kernel_hw)(x, g, index)
 
 
-def _dkernel_fwd(p: ConvParams, kernel_hw, x, g, index):
+def _dkernel_fwd(
+    p: ConvParams, kernel_hw: tuple[int, int], x: jax.Array, g: jax.Array, index: TileIndex
+):
     return dkernel(p, kernel_hw, x, g, index), (x, g, index)
 
 
-def _dkernel_bwd(p: ConvParams, kernel_hw, saved: Any, ct: jax.Array):
+def _dkernel_bwd(p: ConvParams, kernel_hw: tuple[int, int], saved: Any, ct: jax.Array):
     x, g, index = saved
     kernel = ct.astype(x.dtype)
     dx = _input_grad(p, g, kernel, index, x.shape, None)
@@ -155,7 +166,15 @@ def _forward(p: ConvParams) -> Callable[..., jax.Array]:
     """
 
     @custom_vmap
-    def run(x, kernel, bias, base, index, x_words, residual):
+    def run(
+        x: jax.Array,
+        kernel: jax.Array,
+        bias: jax.Array | None,
+        base: jax.Array | None,
+        index: TileIndex,
+        x_words: jax.Array | None,
+        residual: jax.Array | None,
+    ):
         return dispatch(
             "masked_conv",
             p.implementation,
@@ -165,7 +184,17 @@ def _forward(p: ConvParams) -> Callable[..., jax.Array]:
         )(x, kernel, bias, base, index, x_words, residual)
 
     @run.def_vmap
-    def rule(axis_size, in_batched, x, kernel, bias, base, index, x_words, residual):
+    def rule(
+        axis_size: int,
+        in_batched: Sequence[Any],
+        x: jax.Array,
+        kernel: jax.Array,
+        bias: jax.Array | None,
+        base: jax.Array | None,
+        index: TileIndex,
+        x_words: jax.Array | None,
+        residual: jax.Array | None,
+    ):
         args = (x, kernel, bias, base, index, x_words, residual)
         if any(jax.tree.leaves(in_batched[1:3])):
             return loop_over(_forward(p), args, in_batched), True
@@ -186,7 +215,7 @@ def _dkernels(p: ConvParams, kernel_hw: tuple[int, int]) -> Callable[..., jax.Ar
     """A function (x, g, index) -> float32 kernel gradient, with its vmap rule."""
 
     @custom_vmap
-    def run(x, g, index):
+    def run(x: jax.Array, g: jax.Array, index: TileIndex):
         return dispatch(
             "masked_conv_dkernel",
             p.implementation,
@@ -196,13 +225,13 @@ def _dkernels(p: ConvParams, kernel_hw: tuple[int, int]) -> Callable[..., jax.Ar
         )(x, g, index)
 
     @run.def_vmap
-    def rule(axis_size, in_batched, *args):
+    def rule(axis_size: int, in_batched: Sequence[Any], *args: jax.Array | TileIndex):
         return loop_over(_dkernels(p, kernel_hw), args, in_batched), True
 
     return run
 
 
-def _fold_index(index: TileIndex, batched: Any, axis_size: int) -> TileIndex:
+def _fold_index(index: TileIndex, batched: TileIndex, axis_size: int) -> TileIndex:
     """One index over axis_size*B images from a (possibly) batched one over B; keeps which tiles
     were listed.
     """

@@ -1,19 +1,19 @@
 """The one call of `masked_conv` whose kernel chooses among candidates."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxsparse.core.activations import CODES
 from jaxsparse.core.dtypes import DTYPES
+from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
 from jaxsparse.index.chosen import ChosenIndex, lists_of
 from jaxsparse.ops.masked_conv import native as masked_conv_native
 from jaxsparse.ops.masked_conv.native import attributes, sizes
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.costs import EVERY, Candidate, rows_of
 from jaxsparse.select.variants import table
 
@@ -21,7 +21,7 @@ _EVERY_BYTE = 255
 
 
 def forward(
-    p: Any,
+    p: ConvParams,
     platform: str,
     candidates: tuple[Candidate, ...],
     x: jax.Array,
@@ -77,11 +77,11 @@ def choice_of(index: TileIndex, candidates: tuple[Candidate, ...]) -> jax.Array:
 
 
 def _workspace(
-    p: Any,
+    p: ConvParams,
     platform: str,
     candidates: tuple[Candidate, ...],
-    x: Any,
-    kernel: Any,
+    x: Shaped,
+    kernel: Shaped,
     index: TileIndex,
 ) -> int:
     if platform == "cpu":

@@ -1,18 +1,19 @@
 """The kernel's gradient on its native handlers, and what `js.explain` is told of it."""
 
 import math
-from typing import Any
 
 import jax
 import numpy as np
 
 from jaxsparse.core.dtypes import DTYPES
+from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import ffi_call
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
 from jaxsparse.index.types import cover_words, index_of_words
 from jaxsparse.ops.masked_conv.native import attributes, check_pixels, sides_of, sizes
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.choice import Choice
 from jaxsparse.select.explain import record, watched
 from jaxsparse.select.masked_conv_dkernel import OP, DkernelProblem, against, reason_against
@@ -21,7 +22,7 @@ from jaxsparse.select.variants import table
 
 
 def dkernel(
-    p: Any,
+    p: ConvParams,
     kernel_hw: tuple[int, int],
     platform: str,
     x: jax.Array,
@@ -75,14 +76,16 @@ def pixels_of(index: TileIndex) -> TileIndex:
     return index_of_words(cover_words(index), index.shape[2], (1, 1))
 
 
-def problem_of(p: Any, kernel_hw: tuple[int, int], x: Any, g: Any) -> DkernelProblem:
+def problem_of(p: ConvParams, kernel_hw: tuple[int, int], x: Shaped, g: Shaped) -> DkernelProblem:
     """What the choice for one gradient depends on."""
     channels, outputs, pixels = x.shape[3], g.shape[3], math.prod(g.shape[:3])
     dtypes = x.dtype.name, g.dtype.name, x.dtype.itemsize
     return DkernelProblem(kernel_hw, channels, outputs, pixels, p.geometry.groups, *dtypes)
 
 
-def explain(p: Any, x: Any, g: Any, kernel_shape: tuple[int, ...], index: TileIndex) -> None:
+def explain(
+    p: ConvParams, x: Shaped, g: Shaped, kernel_shape: tuple[int, ...], index: TileIndex
+) -> None:
     """Tell `js.explain` of one gradient: its variant, and what speaks against the others."""
     if not watched():
         return

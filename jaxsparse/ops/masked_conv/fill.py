@@ -1,6 +1,7 @@
 """`fill_rows`: rows of a small table in chosen rows of a result, the others left as they are."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -41,11 +42,15 @@ def fill_rows(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _fill(implementation: Implementation, table: Any, select: Any, *base: Any) -> jax.Array:
+def _fill(
+    implementation: Implementation, table: jax.Array, select: jax.Array, *base: jax.Array
+) -> jax.Array:
     return _batched(implementation)(table, select, *base)
 
 
-def _forward(implementation: Implementation, table: Any, select: Any, *base: Any) -> Any:
+def _forward(
+    implementation: Implementation, table: jax.Array, select: jax.Array, *base: jax.Array
+) -> Any:
     return _fill(implementation, table, select, *base), (table, select, len(base))
 
 
@@ -59,7 +64,9 @@ def _backward(implementation: Implementation, saved: Any, g: jax.Array) -> Any:
     return (sums.astype(table.dtype), None, *left)
 
 
-def _sums(entry: jax.Array, g: jax.Array, entries: int, implementation: Any) -> jax.Array:
+def _sums(
+    entry: jax.Array, g: jax.Array, entries: int, implementation: Implementation
+) -> jax.Array:
     """float32[entries, n]: of each entry the rows of g that have it, in a fixed order: a scatter
     adds in any on a GPU."""
     if entries > FEW:
@@ -86,13 +93,19 @@ def _batched(implementation: Implementation) -> Any:
     """The call with its vmap rule: batches are rows, their tables one after the other."""
 
     @custom_vmap
-    def run(table, select, *base):
+    def run(table: jax.Array, select: jax.Array, *base: jax.Array):
         return dispatch(
             "fill_rows", implementation, cuda=_native, cpu=_reference, reference=_reference
         )(table, select, *base)
 
     @run.def_vmap
-    def rule(axis_size, in_batched, table, select, *base):
+    def rule(
+        axis_size: int,
+        in_batched: Sequence[bool],
+        table: jax.Array,
+        select: jax.Array,
+        *base: jax.Array,
+    ):
         tables = fold(table, in_batched[0], axis_size)
         rows = select if in_batched[1] else jnp.broadcast_to(select, (axis_size, *select.shape))
         first = jnp.arange(axis_size, dtype=np.int32)[:, None] * entries(table, in_batched[0])

@@ -1,16 +1,18 @@
 """`masked_conv` on its native handlers: operands, attributes and workspaces."""
 
 import math
-from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxsparse.core.activations import CODES
 from jaxsparse.core.dtypes import DTYPES
+from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.masked_conv.problem import tile_sides
 from jaxsparse.select.variants import Variant, table
 
@@ -18,7 +20,7 @@ from jaxsparse.select.variants import Variant, table
 MOST_PIXELS = 2**30
 
 
-def attributes(p: Any, index: TileIndex) -> dict[str, int]:
+def attributes(p: ConvParams, index: TileIndex) -> dict[str, int]:
     """The attributes that forward and dkernel share."""
     geo = p.geometry
     return {
@@ -55,7 +57,16 @@ def check_pixels(index: TileIndex) -> None:
 
 
 def forward(
-    p: Any, platform: str, variant: str, x, kernel, bias, base, index, x_words, residual=None
+    p: ConvParams,
+    platform: str,
+    variant: str,
+    x: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None,
+    base: jax.Array | None,
+    index: TileIndex,
+    x_words: jax.Array | None,
+    residual: jax.Array | None = None,
 ):
     """One forward call of `variant`; `base` becomes the result."""
     out = (*index.shape, kernel.shape[3])
@@ -81,7 +92,9 @@ def forward(
     )[0]
 
 
-def sizes(p: Any, x_shape: Any, kernel_shape: Any, out_hw: Any) -> tuple[int, ...]:
+def sizes(
+    p: ConvParams, x_shape: tuple[int, ...], kernel_shape: tuple[int, ...], out_hw: tuple[int, ...]
+) -> tuple[int, ...]:
     """The geometry as the native modules take it, in the order of their ConvGeometry."""
     geo, (kh, kw, _, outputs) = p.geometry, kernel_shape
     return (
@@ -90,7 +103,9 @@ def sizes(p: Any, x_shape: Any, kernel_shape: Any, out_hw: Any) -> tuple[int, ..
     )
 
 
-def workspace(p: Any, platform: str, row: Variant, x: Any, kernel: Any, index: TileIndex) -> int:
+def workspace(
+    p: ConvParams, platform: str, row: Variant, x: Shaped, kernel: Shaped, index: TileIndex
+) -> int:
     """Bytes of workspace of one forward call, asked of the kernels themselves."""
     geometry = sizes(p, x.shape, kernel.shape, index.shape[1:])
     return native(platform).masked_conv_workspace(

@@ -9,6 +9,7 @@ table holds; it is never multiplied, and what lies under a code is never read.
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,8 +19,9 @@ from jax.custom_batching import custom_vmap
 
 from jaxsparse.core.batching import entries, fold, unfold
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
-from jaxsparse.ops.masked_conv.core import ConvParams, conv
+from jaxsparse.ops.masked_conv.core import conv
 from jaxsparse.ops.masked_conv.fill import fill_rows
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.ops.masked_conv.run import explain, index_of_mask
 from jaxsparse.ops.masked_conv.windows import (
     MOST_TAPS,
@@ -36,7 +38,7 @@ from jaxsparse.recorder.types import segment_count
 RELU6 = 6.0
 
 
-def check_record(record: Any, activation: str | None, channels: int) -> int:
+def check_record(record: object, activation: str | None, channels: int) -> int:
     """Channels of a segment that `record` asks for; 0: it asks for none.
 
     Raises:
@@ -78,7 +80,7 @@ def _rows(segment: int, implementation: Implementation) -> Any:
     """A function of values [rows, n] to codes, with its vmap rule."""
 
     @custom_vmap
-    def run(values):
+    def run(values: jax.Array):
         if 0 in values.shape:
             return probe(values, segment, RELU6).codes
         return dispatch(
@@ -90,7 +92,7 @@ def _rows(segment: int, implementation: Implementation) -> Any:
         )(values)
 
     @run.def_vmap
-    def rule(axis_size, in_batched, values):
+    def rule(axis_size: int, in_batched: Sequence[bool], values: jax.Array):
         codes = run(fold(values, in_batched[0], axis_size))
         return unfold(codes, axis_size, entries(values, in_batched[0])), True
 
@@ -140,7 +142,7 @@ def conv_known(
 
 
 def _readable(
-    p: ConvParams, x: jax.Array, near: jax.Array, window: Any, recorder: Recorder
+    p: ConvParams, x: jax.Array, near: jax.Array, window: tuple[int, int], recorder: Recorder
 ) -> jax.Array:
     """x with what its codes stand for, at least where the outputs `near` read it; to derivatives
     that is a constant."""
@@ -168,7 +170,7 @@ def _far(
     p: ConvParams,
     full: jax.Array,
     sums: jax.Array,
-    window: Any,
+    window: tuple[int, int],
     bias: jax.Array | None,
     base: jax.Array | None,
     residual: jax.Array | None,
@@ -194,7 +196,7 @@ def _far(
     return jnp.where(cover[..., None], far, jnp.zeros_like(far) if base is None else base)
 
 
-def _read_by(p: ConvParams, outputs: jax.Array, window: Any) -> jax.Array:
+def _read_by(p: ConvParams, outputs: jax.Array, window: tuple[int, int]) -> jax.Array:
     """bool[B, H, W]: the pixels that some of `outputs` has a tap on, where strides are 1."""
     geo = p.geometry
     reach = [(k - 1) * d for k, d in zip(window, geo.dilation, strict=True)]

@@ -2,9 +2,7 @@
 index with the choice in it.
 """
 
-import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +10,7 @@ import numpy as np
 
 from jaxsparse.bits import unpack_mask
 from jaxsparse.core.device import home_platform
-from jaxsparse.core.geometry import Geometry
-from jaxsparse.ffi import Implementation
+from jaxsparse.core.types import Shaped
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.index import TileIndex
 from jaxsparse.index.chosen import chosen_index, lists_of, no_index
@@ -21,6 +18,7 @@ from jaxsparse.index.mask_index import with_mask
 from jaxsparse.index.tile_index import build_index
 from jaxsparse.ops.masked_conv import device as device
 from jaxsparse.ops.masked_conv import native as native
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.reference import masked_conv as reference
 from jaxsparse.reference.reach_index import touched_pixels
 from jaxsparse.select.choice import Choice
@@ -32,19 +30,17 @@ from jaxsparse.select.select import run as run_choice
 from jaxsparse.select.table import DENSE
 
 
-@dataclasses.dataclass(frozen=True)
-class ConvParams:
-    """What is static about one call; `called` is the op that the user called."""
-
-    geometry: Geometry
-    activation: str | None
-    precision: str
-    out_dtype: str
-    implementation: Implementation = None
-    called: str = OP
-
-
-def on_platform(p: ConvParams, platform: str, x, kernel, bias, base, index, x_words, residual):
+def on_platform(
+    p: ConvParams,
+    platform: str,
+    x: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None,
+    base: jax.Array | None,
+    index: TileIndex,
+    x_words: jax.Array | None,
+    residual: jax.Array | None,
+):
     """Run the variant that `select/` chooses; the dense convolution is among them."""
     if platform == "cuda":
         native.check_pixels(index)
@@ -61,10 +57,10 @@ def on_platform(p: ConvParams, platform: str, x, kernel, bias, base, index, x_wo
 def problem_of(
     p: ConvParams,
     platform: str,
-    x: Any,
-    kernel: Any,
+    x: Shaped,
+    kernel: Shaped,
     index: TileIndex,
-    x_words: Any = None,
+    x_words: Shaped | None = None,
     *,
     fills: bool = True,
 ) -> ConvProblem:
@@ -88,7 +84,9 @@ def problem_of(
     )
 
 
-def index_of_mask(p: ConvParams, x: Any, kernel: Any, mask: jax.Array, *, fills: bool) -> TileIndex:
+def index_of_mask(
+    p: ConvParams, x: Shaped, kernel: Shaped, mask: jax.Array, *, fills: bool
+) -> TileIndex:
     """The index of a mask for one call, with the choice in it where this platform's device makes
     it. `fills`: the call has no `base`.
     """
@@ -105,7 +103,7 @@ def index_of_mask(p: ConvParams, x: Any, kernel: Any, mask: jax.Array, *, fills:
     return with_mask(built, mask)
 
 
-def explain(p: ConvParams, x: Any, kernel: Any, index: TileIndex, *, fills: bool) -> None:
+def explain(p: ConvParams, x: Shaped, kernel: Shaped, index: TileIndex, *, fills: bool) -> None:
     """Note a call for `js.explain`; `fills`: without a `base`."""
     if not watched():
         return
@@ -127,14 +125,14 @@ def explain(p: ConvParams, x: Any, kernel: Any, index: TileIndex, *, fills: bool
 
 def on_reference(
     p: ConvParams,
-    x,
-    kernel,
-    bias,
-    base,
-    index,
-    x_words,
-    residual=None,
-    sum_dtype=reference.FLOAT32,
+    x: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None,
+    base: jax.Array | None,
+    index: TileIndex,
+    x_words: jax.Array | None,
+    residual: jax.Array | None = None,
+    sum_dtype: np.dtype = reference.FLOAT32,
 ):
     """The same result without a kernel of ours: XLA's convolution, and the mask."""
     return reference.masked_conv(
@@ -153,7 +151,9 @@ def on_reference(
     )
 
 
-def dkernel_on_reference(p: ConvParams, kernel_hw, x, g, index):
+def dkernel_on_reference(
+    p: ConvParams, kernel_hw: tuple[int, int], x: jax.Array, g: jax.Array, index: TileIndex
+):
     """The kernel's gradient, float32 [kh, kw, C/g, O], without a kernel of ours."""
     g = jnp.where(index.cover()[..., None], g, jnp.zeros_like(g)).astype(jnp.float32)
     # A pixel that no active output reads must not enter the product: it may hold NaN.

@@ -8,6 +8,7 @@ all.
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,8 +19,8 @@ from jax.custom_batching import custom_vmap
 from jaxsparse.core.activations import ACTIVATIONS, CODES
 from jaxsparse.core.batching import entries, fold, loop_over, unfold
 from jaxsparse.ffi import dispatch, ffi_call
-from jaxsparse.ops.masked_conv.core import ConvParams
 from jaxsparse.ops.masked_conv.fill import fill_rows
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.recorder import UPPER, ZERO
 
 #: Windows of more pixels have no table of all that they may see.
@@ -65,23 +66,37 @@ def known_windows(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _known(s: Known, codes: Any, cover: Any, kernel: Any, bias: Any, base: Any) -> Any:
+def _known(
+    s: Known,
+    codes: jax.Array,
+    cover: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None,
+    base: jax.Array | None,
+) -> Any:
     return _batched(s)(codes, cover, kernel, bias, base)
 
 
-def _forward(s: Known, codes: Any, cover: Any, kernel: Any, bias: Any, base: Any) -> Any:
+def _forward(
+    s: Known,
+    codes: jax.Array,
+    cover: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None,
+    base: jax.Array | None,
+) -> Any:
     out, near = _batched(s)(codes, cover, kernel, bias, base)
     return (out, near), (codes, cover, near, kernel, bias, base is not None)
 
 
-def _backward(s: Known, saved: Any, g: Any) -> Any:
+def _backward(s: Known, saved: Any, g: tuple[jax.Array, jax.Array]) -> Any:
     """One product: the windows' bits with the cotangents, in a fixed order."""
     codes, cover, near, kernel, bias, based = saved
     rows = g[0].reshape(-1, kernel.shape[2])
     _, full = decided_pixels(codes)
     bits = windows_of(s.conv, full, s.window).reshape(-1, 1) >> np.arange(len(kernel))[None] & 1
 
-    def values(kernel: jax.Array, bias: Any) -> jax.Array:
+    def values(kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
         sums = tap_sums(kernel, s.upper)
         found = jnp.dot(bits.astype(jnp.float32), sums, precision="highest")
         return finish(s.conv, found, bias)
@@ -100,7 +115,13 @@ def _batched(s: Known) -> Any:
     """The call with its vmap rule: batches are images; for kernels of their own, a loop."""
 
     @custom_vmap
-    def run(codes, cover, kernel, bias, base):
+    def run(
+        codes: jax.Array,
+        cover: jax.Array,
+        kernel: jax.Array,
+        bias: jax.Array | None,
+        base: jax.Array | None,
+    ):
         return dispatch(
             "known_windows",
             s.conv.implementation,
@@ -110,7 +131,15 @@ def _batched(s: Known) -> Any:
         )(codes, cover, kernel, bias, base)
 
     @run.def_vmap
-    def rule(axis_size, in_batched, codes, cover, kernel, bias, base):
+    def rule(
+        axis_size: int,
+        in_batched: Sequence[bool],
+        codes: jax.Array,
+        cover: jax.Array,
+        kernel: jax.Array,
+        bias: jax.Array | None,
+        base: jax.Array | None,
+    ):
         args = (codes, cover, kernel, bias, base)
         if any(jax.tree.leaves(in_batched[2:4])):
             return loop_over(_batched(s), args, in_batched), (True, True)
@@ -124,7 +153,14 @@ def _batched(s: Known) -> Any:
     return run
 
 
-def _native(s: Known, codes: Any, cover: Any, kernel: Any, bias: Any, base: Any) -> Any:
+def _native(
+    s: Known,
+    codes: jax.Array,
+    cover: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None,
+    base: jax.Array | None,
+) -> Any:
     p, geo, outputs = s.conv, s.conv.geometry, kernel.shape[2]
     shape = (*cover.shape, outputs)
     given = jnp.zeros((0, *shape[1:]), p.out_dtype) if base is None else base
@@ -156,7 +192,14 @@ def _native(s: Known, codes: Any, cover: Any, kernel: Any, bias: Any, base: Any)
     return out, near
 
 
-def _reference(s: Known, codes: Any, cover: Any, kernel: Any, bias: Any, base: Any) -> Any:
+def _reference(
+    s: Known,
+    codes: jax.Array,
+    cover: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array | None,
+    base: jax.Array | None,
+) -> Any:
     zero, full = decided_pixels(codes)
     near = cover & seen_from(s.conv, ~(zero | full), s.window)
     taps, outputs = len(kernel), kernel.shape[2]
@@ -196,7 +239,7 @@ def decided_pixels(codes: jax.Array) -> tuple[jax.Array, jax.Array]:
     return (codes == ZERO).all(-1), (codes == UPPER).all(-1)
 
 
-def windows_of(p: ConvParams, pixels: jax.Array, window: Any) -> jax.Array:
+def windows_of(p: ConvParams, pixels: jax.Array, window: tuple[int, int]) -> jax.Array:
     """int32[B, Ho, Wo]: bit t says whether the input's pixel at tap t is one of `pixels`."""
     geo = p.geometry
     pads = [(0, 0, 0), *((low, high, 0) for low, high in geo.padding)]
@@ -212,7 +255,7 @@ def windows_of(p: ConvParams, pixels: jax.Array, window: Any) -> jax.Array:
     return found
 
 
-def seen_from(p: ConvParams, pixels: jax.Array, window: Any) -> jax.Array:
+def seen_from(p: ConvParams, pixels: jax.Array, window: tuple[int, int]) -> jax.Array:
     """bool[B, Ho, Wo]: the outputs with a tap on one of the input's `pixels`."""
     geo = p.geometry
     pads = [(0, 0, 0), *((low, high, 0) for low, high in geo.padding)]

@@ -17,7 +17,7 @@ import jaxsparse as js
 from jaxsparse.core.geometry import Geometry
 from jaxsparse.index.chosen import ChosenIndex, chosen_index
 from jaxsparse.ops.masked_conv import device as masked_conv_device
-from jaxsparse.ops.masked_conv.run import ConvParams
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.choice import Against
 from jaxsparse.select.costs import EVERY, Candidate
 from jaxsparse.select.masked_conv.portfolio import held

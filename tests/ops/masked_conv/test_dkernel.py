@@ -11,7 +11,7 @@ from ops.op_suite import assert_close, cast, rounded
 import jaxsparse as js
 from jaxsparse.core.geometry import Geometry
 from jaxsparse.ops.masked_conv import dkernel as native
-from jaxsparse.ops.masked_conv.run import ConvParams
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select import masked_conv_dkernel as chooser
 from jaxsparse.select.variants import table
 

@@ -14,7 +14,7 @@ import jaxsparse as js
 from jaxsparse.core.geometry import Geometry
 from jaxsparse.index.chosen import chosen_index
 from jaxsparse.ops.masked_conv import device as device
-from jaxsparse.ops.masked_conv.run import ConvParams
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.costs import Candidate
 from jaxsparse.select.masked_conv import chooser
 from jaxsparse.select.masked_conv import portfolio as kernels

@@ -13,7 +13,8 @@ from ops.op_suite import assert_close, cast, like_dense
 import jaxsparse as js
 from jaxsparse.core.geometry import Geometry
 from jaxsparse.ops.masked_conv import native as native
-from jaxsparse.ops.masked_conv.run import ConvParams, problem_of
+from jaxsparse.ops.masked_conv.params import ConvParams
+from jaxsparse.ops.masked_conv.run import problem_of
 from jaxsparse.select.masked_conv import estimate, reasons
 from jaxsparse.select.table import shipped
 from jaxsparse.select.variants import table

@@ -13,7 +13,7 @@ from ops.masked_conv.test_device import DTYPES, PLATFORM, names
 import jaxsparse as js
 from jaxsparse.core.geometry import Geometry
 from jaxsparse.ops.masked_conv import device as masked_conv_device
-from jaxsparse.ops.masked_conv.run import ConvParams
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.costs import EVERY, Candidate
 
 pytestmark = pytest.mark.skipif(PLATFORM != "cuda", reason="a CPU has one kernel for all calls")

@@ -10,7 +10,7 @@ import pytest
 
 import jaxsparse as js
 from jaxsparse.core.geometry import Geometry
-from jaxsparse.ops.masked_conv.core import ConvParams
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.ops.masked_conv.windows import Known, known_windows
 from jaxsparse.recorder import MIXED, UPPER, ZERO
 

@@ -11,7 +11,8 @@ from ops.op_suite import assert_close, cast, rounded
 
 import jaxsparse as js
 from jaxsparse.ops.masked_matmul.blocks import check_density
-from jaxsparse.ops.masked_matmul.run import MatmulParams, problem_of
+from jaxsparse.ops.masked_matmul.params import MatmulParams
+from jaxsparse.ops.masked_matmul.run import problem_of
 from jaxsparse.select.masked_matmul import candidates
 from jaxsparse.select.variants import table
 
