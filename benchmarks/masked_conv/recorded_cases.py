@@ -23,8 +23,8 @@ import scipy.sparse as sp
 import jaxsparse as js
 from jaxsparse.bounded.radixnet import patterns
 from jaxsparse.core.geometry import Geometry
-from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.ops.masked_conv.fill import fill_rows
+from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.ops.masked_conv.recorded import record_channels
 from jaxsparse.ops.masked_conv.windows import Known, known_windows
 
