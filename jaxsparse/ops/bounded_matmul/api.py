@@ -180,7 +180,7 @@ def _batched(p: Params) -> Any:
     loop."""
 
     @custom_vmap
-    def run(acts, layer):
+    def run(acts: Activations, layer: Layer):
         if 0 in (acts.values.shape[0], layer.n_out):
             return _reference(p, acts, layer)
         return dispatch(
@@ -192,13 +192,15 @@ def _batched(p: Params) -> Any:
         )(acts, layer)
 
     @run.def_vmap
-    def rule(axis_size, in_batched, acts, layer):
+    def rule(
+        axis_size: int, in_batched: tuple[Activations, Layer], acts: Activations, layer: Layer
+    ):
         acts_batched, layer_batched = in_batched
         if any(jax.tree.leaves(layer_batched)):
             out = loop_over(_batched(p), (acts, layer), in_batched)
         else:
             folded = jax.tree.map(lambda v, b: fold(v, b, axis_size), acts, acts_batched)
-            each = entries(acts.values, acts_batched.values)
+            each = entries(acts.values, bool(acts_batched.values))
             out = jax.tree.map(lambda v: unfold(v, axis_size, each), _batched(p)(folded, layer))
         return out, jax.tree.map(lambda _: True, out)
 

@@ -51,7 +51,7 @@ def gather_centroids(values: Float[Array, "batch n"], count: int, tolerance: flo
     picked = jnp.arange(count) * (batch // max(count, 1))
     centroids = values[picked]
 
-    def closer(best: Any, k: jax.Array) -> tuple[Any, None]:
+    def closer(best: tuple[jax.Array, jax.Array], k: jax.Array) -> tuple[Any, None]:
         least, nearest = best
         # Not (a <= b), so that a NaN differs from everything.
         apart = jnp.sum(~(jnp.abs(values - centroids[k][None]) <= tolerance), -1, dtype=jnp.int32)

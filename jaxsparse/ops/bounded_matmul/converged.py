@@ -72,7 +72,7 @@ def converged(
         )
 
     @jax.custom_vjp
-    def run(acts: Any) -> Activations:
+    def run(acts: Activations | jax.Array) -> Activations:
         images = acts.shape[0]
         step = functools.partial(bounded_matmul, dataflow="column", implementation=implementation)
         for layer in layers[:threshold] if images else layers:
@@ -85,7 +85,7 @@ def converged(
             values = state.materialize()
         return Activations(values, probe(values, max(values.shape[1], 1), layers[-1].upper))
 
-    def refuse(acts: Any) -> Any:
+    def refuse(acts: Activations | jax.Array) -> Any:
         raise TypeError(
             "js.bounded.converged has no derivative: images share results. "
             "Differentiate js.bounded.network of the same layers"

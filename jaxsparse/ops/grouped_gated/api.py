@@ -7,6 +7,7 @@ written; elsewhere, and in the gradient, it is two grouped products.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxsparse.core.batching import loop_over
 from jaxsparse.core.dtypes import DTYPES
+from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.ffi.platform import implementation_key, plan
 from jaxsparse.ffi.register import native
@@ -71,11 +73,11 @@ def grouped_gated(
 def _fitting(
     options: _Options,
     implementation: Implementation,
-    lhs: Any,
-    gate: Any,
-    up: Any,
-    group_sizes: Any,
-    gather: Any,
+    lhs: jax.Array,
+    gate: jax.Array,
+    up: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
 ) -> jax.Array:
     """On arrays whose shapes fit each other."""
     operands = (lhs, gate, up, group_sizes, gather)
@@ -116,7 +118,14 @@ def _fit(lhs: Any, gate: Any, up: Any, group_sizes: Any, gather: Any) -> bool:
 
 
 def _problem(
-    platform: str, lhs: Any, gate: Any, up: Any, group_sizes: Any, gather: Any, *, offered: bool
+    platform: str,
+    lhs: Shaped,
+    gate: Shaped,
+    up: Shaped,
+    group_sizes: Shaped,
+    gather: Shaped | None,
+    *,
+    offered: bool,
 ) -> GatedProblem:
     """What the choice depends on; `offered`: the CUDA kernels are built, and may be taken."""
     indices = [group_sizes] if gather is None else [group_sizes, gather]
@@ -130,36 +139,64 @@ def _problem(
     )
 
 
-def _call(lhs: Any, gate: Any, gather: Any) -> Call:
+def _call(lhs: Shaped, gate: Shaped, gather: Shaped | None) -> Call:
     rows = lhs.shape[0] if gather is None else gather.shape[0]
     return Call(rows, gate.shape[2], rows, False, False, "default", lhs.dtype.name)
 
 
-def _two_products(options: _Options, lhs, gate, up, group_sizes, gather) -> jax.Array:
+def _two_products(
+    options: _Options,
+    lhs: jax.Array,
+    gate: jax.Array,
+    up: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+) -> jax.Array:
     """Each product checks its operands, and says what it ran."""
     product = functools.partial(grouped_matmul, gather=gather, **options._asdict())
     return jax.nn.silu(product(lhs, gate, group_sizes)) * product(lhs, up, group_sizes)
 
 
-def _unwatched(options: _Options, *operands: Any) -> jax.Array:
+def _unwatched(
+    options: _Options,
+    lhs: jax.Array,
+    gate: jax.Array,
+    up: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+) -> jax.Array:
     """The two products inside the fused call, which was checked and told as one."""
     with override(checked=False, explain=None):
-        return _two_products(options, *operands)
+        return _two_products(options, lhs, gate, up, group_sizes, gather)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _gated(options: _Options, lhs, gate, up, group_sizes, gather) -> jax.Array:
+def _gated(
+    options: _Options,
+    lhs: jax.Array,
+    gate: jax.Array,
+    up: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+) -> jax.Array:
     return _run(options)(lhs, gate, up, group_sizes, gather)
 
 
-def _gated_fwd(options: _Options, lhs, gate, up, group_sizes, gather):
-    def products(lhs: Any, gate: Any, up: Any) -> jax.Array:
+def _gated_fwd(
+    options: _Options,
+    lhs: jax.Array,
+    gate: jax.Array,
+    up: jax.Array,
+    group_sizes: jax.Array,
+    gather: jax.Array | None,
+):
+    def products(lhs: jax.Array, gate: jax.Array, up: jax.Array) -> jax.Array:
         return _unwatched(options, lhs, gate, up, group_sizes, gather)
 
     return jax.vjp(products, lhs, gate, up)
 
 
-def _gated_bwd(options: _Options, vjp: Any, ct: jax.Array):
+def _gated_bwd(options: _Options, vjp: Callable[[jax.Array], tuple[jax.Array, ...]], ct: jax.Array):
     return *vjp(ct), None, None
 
 
@@ -170,20 +207,22 @@ def _run(options: _Options) -> Any:
     """A function (lhs, gate, up, group_sizes, gather) -> out with its vmap rule."""
 
     @custom_vmap
-    def run(*args: Any) -> jax.Array:
+    def run(*args: jax.Array | None) -> jax.Array:
         products = functools.partial(_unwatched, options)
         return dispatch(
             "grouped_gated", options.implementation, cuda=_native, cpu=products, reference=products
         )(*args)
 
     @run.def_vmap
-    def rule(axis_size: int, in_batched: Any, *args: Any):
+    def rule(axis_size: int, in_batched: Sequence[bool], *args: jax.Array | None):
         return loop_over(_run(options), args, in_batched), True
 
     return run
 
 
-def _native(lhs, gate, up, group_sizes, gather) -> jax.Array:
+def _native(
+    lhs: jax.Array, gate: jax.Array, up: jax.Array, group_sizes: jax.Array, gather: jax.Array | None
+) -> jax.Array:
     call = _call(lhs, gate, gather)
     dtype = DTYPES[lhs.dtype.name]
     size = native("cuda").grouped_gated_workspace(shape_of(call, lhs, group_sizes), dtype, dtype)

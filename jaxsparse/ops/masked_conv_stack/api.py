@@ -153,7 +153,12 @@ def _for_all(
 
 
 def _problem(
-    x: Any, kernels: Sequence[Any], biases: Sequence[Any], index: TileIndex, *, offered: bool
+    x: jax.Array,
+    kernels: Sequence[jax.Array],
+    biases: Sequence[jax.Array | None],
+    index: TileIndex,
+    *,
+    offered: bool,
 ) -> StackProblem:
     """What the choice depends on; `offered`: the CUDA kernels are built, and may be taken."""
     fit = all(b is None or b.shape == k.shape[3:] for b, k in zip(biases, kernels, strict=True))
@@ -171,7 +176,9 @@ def _problem(
     )
 
 
-def _arrays(x: Any, kernels: Any, bases: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _arrays(
+    x: jax.Array, kernels: Sequence[Any], bases: Sequence[Any]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The kernels and the bases as arrays, checked."""
     channels = x.shape[3]
     for layer, (kernel, base) in enumerate(zip(kernels, bases, strict=True)):
@@ -187,24 +194,43 @@ def _arrays(x: Any, kernels: Any, bases: Any) -> tuple[tuple[Any, ...], tuple[An
     return tuple(map(jnp.asarray, kernels)), tuple(map(jnp.asarray, bases))
 
 
-def _check_residual(at: Any, layer: int) -> int | None:
+def _check_residual(at: int | None, layer: int) -> int | None:
     if at is not None and not -1 <= at < layer:
         raise ValueError(f"residuals[{layer}]={at}; it takes -1 (x) to {layer - 1}, or None")
     return at
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _run(spec: _Spec, x: Any, kernels: Any, biases: Any, bases: Any, index: Any) -> Results:
+def _run(
+    spec: _Spec,
+    x: jax.Array,
+    kernels: Sequence[jax.Array],
+    biases: Sequence[jax.Array | None],
+    bases: Sequence[jax.Array],
+    index: TileIndex,
+) -> Results:
     return _stack(spec, x, kernels, biases, bases, index)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _stack(spec: _Spec, x: Any, kernels: Any, biases: Any, bases: Any, index: Any) -> Results:
+def _stack(
+    spec: _Spec,
+    x: jax.Array,
+    kernels: Sequence[jax.Array],
+    biases: Sequence[jax.Array | None],
+    bases: Sequence[jax.Array],
+    index: TileIndex,
+) -> Results:
     return _forward(spec)(x, kernels, biases, bases, index)
 
 
 def _stack_fwd(
-    spec: _Spec, x: Any, kernels: Any, biases: Any, bases: Any, index: Any
+    spec: _Spec,
+    x: jax.Array,
+    kernels: Sequence[jax.Array],
+    biases: Sequence[jax.Array | None],
+    bases: Sequence[jax.Array],
+    index: TileIndex,
 ) -> tuple[Results, Any]:
     return _stack(spec, x, kernels, biases, bases, index), (x, kernels, biases, bases, index)
 
@@ -236,7 +262,7 @@ def _forward(spec: _Spec) -> Callable[..., Results]:
         )(*operands)
 
     @run.def_vmap
-    def rule(axis_size: int, in_batched: Any, *operands: Any) -> tuple[Results, Any]:
+    def rule(axis_size: int, in_batched: Sequence[Any], *operands: Any) -> tuple[Results, Any]:
         axes = jax.tree.map(lambda batched: 0 if batched else None, in_batched)
         many = jax.vmap(functools.partial(_unexplained, spec), tuple(axes), axis_size=axis_size)
         out = many(*operands)
@@ -245,7 +271,14 @@ def _forward(spec: _Spec) -> Callable[..., Results]:
     return run
 
 
-def _layers(spec: _Spec, x: Any, kernels: Any, biases: Any, bases: Any, index: Any) -> Results:
+def _layers(
+    spec: _Spec,
+    x: jax.Array,
+    kernels: Sequence[jax.Array],
+    biases: Sequence[jax.Array | None],
+    bases: Sequence[jax.Array],
+    index: TileIndex,
+) -> Results:
     """The stack through `masked_conv`."""
     outs: list[jax.Array] = []
     for layer, (kernel, bias, base) in enumerate(zip(kernels, biases, bases, strict=True)):
@@ -271,7 +304,14 @@ def _unexplained(spec: _Spec, *operands: Any) -> Results:
         return _layers(spec, *operands)
 
 
-def _one_launch(spec: _Spec, x: Any, kernels: Any, biases: Any, bases: Any, index: Any) -> Results:
+def _one_launch(
+    spec: _Spec,
+    x: jax.Array,
+    kernels: Sequence[jax.Array],
+    biases: Sequence[jax.Array | None],
+    bases: Sequence[jax.Array],
+    index: TileIndex,
+) -> Results:
     count = len(kernels)
     back = [0 if at is None else layer - at for layer, at in enumerate(spec.residuals)]
     found = ffi_call(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -71,15 +70,15 @@ def pruned_conv(
 
 
 def prepare(
-    x: Any,
-    pruned: Any,
+    x: ArrayLike,
+    pruned: PrunedWeight,
     strides: int | tuple[int, int] = 1,
-    padding: Any = "SAME",
+    padding: Padding = "SAME",
     dilation: int | tuple[int, int] = 1,
-    bias: Any = None,
+    bias: ArrayLike | None = None,
     activation: str | None = None,
-    precision: Any = None,
-    preferred_element_type: Any = None,
+    precision: jax.lax.PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
     layout: str = "NHWC",
     implementation: Implementation = None,
 ) -> tuple[PrunedParams, jax.Array]:

@@ -78,11 +78,11 @@ def pruned_matmul(
 
 def prepare(
     x: Any,
-    pruned: Any,
-    bias: Any = None,
+    pruned: PrunedWeight,
+    bias: ArrayLike | None = None,
     activation: str | None = None,
-    precision: Any = None,
-    preferred_element_type: Any = None,
+    precision: jax.lax.PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
     implementation: Implementation = None,
 ) -> tuple[PrunedParams, jax.Array]:
     """The checks of `pruned_matmul`: the call's parameters, and x as a matrix."""
@@ -106,7 +106,7 @@ def prepare(
     return params, x.reshape(rows, x.shape[-1])
 
 
-def check_plan(pruned: Any, kind: str) -> None:
+def check_plan(pruned: object, kind: str) -> None:
     """`pruned` is a plan of that kind."""
     if not isinstance(pruned, PrunedWeight):
         raise TypeError(
@@ -126,8 +126,8 @@ def check_common(
     pruned: PrunedWeight,
     bias: Any,
     activation: str | None,
-    precision: Any,
-    preferred_element_type: Any,
+    precision: jax.lax.PrecisionLike,
+    preferred_element_type: DTypeLike | None,
     implementation: Implementation,
 ) -> PrunedParams:
     """What both ops check alike; the parameters of a product."""
@@ -167,7 +167,9 @@ class KeptCount:
     overflow: Any
 
 
-def run(params: PrunedParams, x: Any, values: Any, bias: Any) -> jax.Array:
+def run(
+    params: PrunedParams, x: jax.Array, values: jax.Array | np.ndarray, bias: ArrayLike | None
+) -> jax.Array:
     """Note the call for `js.explain`, then run it; values that are a constant of the trace become
     part of its key.
     """
@@ -197,5 +199,5 @@ def run(params: PrunedParams, x: Any, values: Any, bias: Any) -> jax.Array:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _run(params: PrunedParams, x: Any, values: Any, bias: Any) -> Any:
+def _run(params: PrunedParams, x: jax.Array, values: jax.Array, bias: jax.Array | None) -> Any:
     return apply(params, x, values, bias)

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from jaxsparse.core.activations import ACTIVATIONS
+from jaxsparse.core.types import Shaped
 from jaxsparse.ops.pruned_matmul import run as pruned_matmul_run
 from jaxsparse.ops.pruned_matmul.run import Frozen, PrunedParams
 from jaxsparse.pruned.plan import dense_index
@@ -32,7 +33,7 @@ def apply(p: PrunedParams, x: jax.Array, values: jax.Array, bias: jax.Array | No
     return pruned_matmul_run.product(p)(x, values, bias)
 
 
-def _apply_fwd(p: PrunedParams, x, values, bias):
+def _apply_fwd(p: PrunedParams, x: jax.Array, values: jax.Array, bias: jax.Array | None):
     if p.activation in (None, "relu", "relu6"):
         out = apply(p, x, values, bias)
         return out, (x, values, bias, None if p.activation is None else out)
@@ -63,7 +64,7 @@ def _channel_axis(p: PrunedParams, rank: int) -> int:
     return 1 if p.channels_first else rank - 1
 
 
-def transposed(p: PrunedParams, x: Any) -> tuple[PrunedParams, np.ndarray]:
+def transposed(p: PrunedParams, x: Shaped) -> tuple[PrunedParams, np.ndarray]:
     """The parameters of the gradient for x, and the entry that each of its entries is."""
     pattern, order = p.pattern.transposed
     geometry = p.geometry
@@ -110,9 +111,9 @@ def value_gradient(p: PrunedParams, x: jax.Array, g: jax.Array) -> jax.Array:
     return dense.reshape(-1)[dense_index(p.pattern, shape)]
 
 
-def _activation_gradient(activation: str | None, kept: Any, g: jax.Array) -> jax.Array:
+def _activation_gradient(activation: str | None, kept: jax.Array | None, g: jax.Array) -> jax.Array:
     """`kept` is the result of relu and relu6, of others what went in."""
-    if activation is None:
+    if activation is None or kept is None:
         return g
     if activation in ("relu", "relu6"):
         inside = kept > 0

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from jaxsparse.core.activations import CODES
 from jaxsparse.core.batching import fold, loop_over, unfold
 from jaxsparse.core.checks import is_traced
 from jaxsparse.core.geometry import Geometry
+from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.pruned.emit.module import in_this_process
 from jaxsparse.pruned.executor import Packed, Problem
@@ -35,7 +36,7 @@ class Frozen:
     may still be written to is copied.
     """
 
-    def __init__(self, values: Any):
+    def __init__(self, values: jax.Array | np.ndarray):
         host = np.asarray(values)
         if host is values and host.flags.writeable:
             host = values = host.copy()
@@ -77,7 +78,7 @@ class PrunedParams:
         """The name of the op that the user called: a 1x1 convolution runs as a product."""
         return self.called or self.op
 
-    def problem(self, platform: str, x: Any) -> Problem:
+    def problem(self, platform: str, x: Shaped) -> Problem:
         """What the executors are asked; the shape of x in NHWC order."""
         shape = tuple(x.shape)
         if self.channels_first:
@@ -93,7 +94,7 @@ class PrunedParams:
             self.channels_first,
         )
 
-    def out_shape(self, x: Any) -> tuple[int, ...]:
+    def out_shape(self, x: Shaped) -> tuple[int, ...]:
         """Of the result."""
         if self.geometry is None:
             return x.shape[0], self.pattern.n_out
@@ -107,7 +108,7 @@ def product(p: PrunedParams) -> Callable[..., jax.Array]:
     """(x, values, bias) -> out with its vmap rule: images fold into the batch, many values loop."""
 
     @custom_vmap
-    def run(x, values, bias):
+    def run(x: jax.Array, values: jax.Array, bias: jax.Array | None):
         return dispatch(
             p.op,
             p.implementation,
@@ -117,7 +118,13 @@ def product(p: PrunedParams) -> Callable[..., jax.Array]:
         )(x, values, bias)
 
     @run.def_vmap
-    def rule(axis_size, in_batched, x, values, bias):
+    def rule(
+        axis_size: int,
+        in_batched: Sequence[bool],
+        x: jax.Array,
+        values: jax.Array,
+        bias: jax.Array | None,
+    ):
         x_batched, *others = in_batched
         if any(jax.tree.leaves(others)) or not x_batched:
             return loop_over(product(p), (x, values, bias), in_batched), True
@@ -128,7 +135,7 @@ def product(p: PrunedParams) -> Callable[..., jax.Array]:
 
 
 def choose(
-    p: PrunedParams, platform: str, x: Any, *, portable: bool = False
+    p: PrunedParams, platform: str, x: Shaped, *, portable: bool = False
 ) -> tuple[Choice, dict[str, str], Any]:
     """The executor for a call, what speaks against the others, and measured tunables (or None).
 
@@ -141,7 +148,9 @@ def choose(
     return choice, against(problem), candidate
 
 
-def problem_of(p: PrunedParams, platform: str, x: Any, *, portable: bool = False) -> PrunedProblem:
+def problem_of(
+    p: PrunedParams, platform: str, x: Shaped, *, portable: bool = False
+) -> PrunedProblem:
     """What the choice for a call depends on."""
     call, pattern = p.problem(platform, x), p.pattern
     first = next((t for t in p.tuned if _same(t, call)), None)
@@ -167,7 +176,9 @@ def _same(tuned: Tuned, problem: Problem) -> bool:
     )
 
 
-def _native(p: PrunedParams, platform: str, x: Any, values: Any, bias: Any) -> jax.Array:
+def _native(
+    p: PrunedParams, platform: str, x: jax.Array, values: jax.Array, bias: jax.Array | None
+) -> jax.Array:
     p, x, shape = pointwise(p, x)
     if 0 in shape:
         return jnp.zeros(shape, p.out_dtype)
@@ -181,7 +192,7 @@ def _native(p: PrunedParams, platform: str, x: Any, values: Any, bias: Any) -> j
 
 
 def _executed(
-    p: PrunedParams, platform: str, x: Any, *, portable: bool = False
+    p: PrunedParams, platform: str, x: jax.Array, *, portable: bool = False
 ) -> tuple[Callable[..., jax.Array], Any]:
     """(x, values, bias) -> out with the executor that is chosen, and what must live as long."""
     choice, _, candidate = choose(p, platform, x, portable=portable)
@@ -193,7 +204,7 @@ def _executed(
     return functools.partial(call, p, operands), operands.owner
 
 
-def pointwise(p: PrunedParams, x: Any) -> tuple[PrunedParams, Any, tuple[int, ...]]:
+def pointwise(p: PrunedParams, x: jax.Array) -> tuple[PrunedParams, Any, tuple[int, ...]]:
     """The call that runs: a 1x1 window over every pixel is a product, or in NCHW an image of one
     row. Its parameters, its x, and the shape of the result that was asked for.
     """
@@ -210,7 +221,9 @@ def pointwise(p: PrunedParams, x: Any) -> tuple[PrunedParams, Any, tuple[int, ..
     return dataclasses.replace(p, geometry=None, called=p.asked), flat, shape
 
 
-def call(p: PrunedParams, operands: Packed, x: Any, values: Any, bias: Any) -> jax.Array:
+def call(
+    p: PrunedParams, operands: Packed, x: jax.Array, values: jax.Array, bias: jax.Array | None
+) -> jax.Array:
     """One call of the handler, with an executor's packed operands."""
     frozen = p.frozen.values if p.frozen is not None else values
     kept = _ordered(frozen, operands.order).astype(operands.value_dtype or x.dtype)
@@ -251,7 +264,7 @@ def _window_attributes(p: PrunedParams, geo: Geometry) -> dict[str, int]:
     return found | {"pad_top": top, "pad_left": left, "channels_first": int(p.channels_first)}
 
 
-def _ordered(values: Any, order: np.ndarray | None) -> Any:
+def _ordered(values: jax.Array | np.ndarray, order: np.ndarray | None) -> Any:
     """`values` as an executor takes them; an entry -1 is a zero."""
     if order is None:
         return values
@@ -261,7 +274,9 @@ def _ordered(values: Any, order: np.ndarray | None) -> Any:
     return jnp.concatenate([values, jnp.zeros(1, values.dtype)])[order]
 
 
-def _reference(p: PrunedParams, x: Any, values: Any, bias: Any) -> jax.Array:
+def _reference(
+    p: PrunedParams, x: jax.Array, values: jax.Array, bias: jax.Array | None
+) -> jax.Array:
     kept = np.asarray(p.frozen.values) if p.frozen is not None else values
     options = {
         "activation": p.activation,

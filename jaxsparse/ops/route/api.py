@@ -95,14 +95,16 @@ def _check_ids(expert_ids: jax.Array, num_experts: int) -> None:
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
-def _run(expert_ids: jax.Array, num_experts: int, implementation: Any) -> tuple[jax.Array, ...]:
+def _run(
+    expert_ids: jax.Array, num_experts: int, implementation: Implementation
+) -> tuple[jax.Array, ...]:
     ids = expert_ids.reshape(1, -1)
     order, source, sizes = _router(expert_ids.shape[1], num_experts, implementation)(ids)
     return order[0], source[0], source[0], sizes[0]
 
 
 @functools.cache
-def _router(top_k: int, num_experts: int, implementation: Any) -> Any:
+def _router(top_k: int, num_experts: int, implementation: Implementation) -> Any:
     """A function of s32[lists, assignments] with a vmap rule that folds the batch axis into the
     lists.
     """

@@ -5,6 +5,7 @@ load-balance loss needs, in one pass. `route` sorts what it chose.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -144,7 +145,7 @@ def _choose_fwd(options: _Options, logits: jax.Array, counts: jax.Array | None):
     return out, (logits, counts, out[0])
 
 
-def _choose_bwd(options: _Options, saved: Any, cts: Any):
+def _choose_bwd(options: _Options, saved: Any, cts: tuple[jax.Array, ...]):
     logits, counts, ids = saved
 
     def smooth(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -190,7 +191,9 @@ def _run(options: _Options) -> Any:
         )(logits, counts)
 
     @run.def_vmap
-    def rule(axis_size: int, in_batched: Any, logits: jax.Array, counts: jax.Array | None):
+    def rule(
+        axis_size: int, in_batched: Sequence[bool], logits: jax.Array, counts: jax.Array | None
+    ):
         mask = None if counts is None else fold(counts, in_batched[1], axis_size)
         out = run(fold(logits, in_batched[0], axis_size), mask)
         lists = logits.shape[1 if in_batched[0] else 0]
