@@ -33,15 +33,17 @@ class Plan:
     """How to measure.
 
     `selections` are ways of choosing to time, on an index of tiles; "ours, mask" stands beside
-    them: the op as it is, given the mask. `variants` names single variants, None all that take the
-    problem. `densities` are of pixels, or of tiles with `by="tile"`. `index_every`: build an index
-    for so many calls, inside the timing; 0 builds them before. `rotate_mb` of distinct inputs at
-    least pass before one comes again, within `max_sets` chains. `device` times the device too.
+    them: the op as it is, given the mask; `as_called` times it where no selection is, too.
+    `variants` names single variants, None all that take the problem. `densities` are of pixels, or
+    of tiles with `by="tile"`. `index_every`: build an index for so many calls, inside the timing; 0
+    builds them before. `rotate_mb` of distinct inputs at least pass before one comes again, within
+    `max_sets` chains. `device` times the device too.
     """
 
     densities: tuple[float, ...] = (0.1, 0.3, 0.5, 0.75, 1.0)
     by: str = "pixel"
     selections: tuple[str, ...] = SELECTIONS
+    as_called: bool = False
     variants: tuple[str, ...] | None = None
     tile: tuple[int, int] | None = None
     index_every: int = 2
@@ -175,7 +177,7 @@ def make_sides(
     }
     if plan.torch and TorchConv.installed():
         makers["torch"] = lambda: TorchConv("torch", pool, case, dtype)
-    if plan.index_every and plan.selections:
+    if plan.index_every and (plan.selections or plan.as_called):
         makers[MASK_SIDE] = lambda: ChainSide(MASK_SIDE, pool, from_mask)
     named = {f"ours, {s}": {"selection": s} for s in plan.selections}
     takes = variants_for(case, dtype, pool)

@@ -1,0 +1,1 @@
+"""Problems that no tuning table holds, drawn from a seed."""
