@@ -92,7 +92,7 @@ def calls(name: str, sparse: bool) -> Call:
         return dense_conv, (image, kernel)
 
     def saturated() -> Call:
-        layer = js.bounded.inspect(pruned.T, 0.0, 32.0)
+        layer = js.bounded.inspect(pruned, 0.0, 32.0)
         if sparse:
             return lambda x: js.bounded_matmul(x, layer).values, (a,)
         return lambda x, w: jnp.clip(x @ w, 0, 32), (a, b)

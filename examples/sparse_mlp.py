@@ -64,7 +64,7 @@ def initial(widths: Sequence[int], density: float) -> tuple[list[dict[str, Any]]
     """Parameters, and the fixed random mask of each hidden layer; the last layer is dense."""
     rng, params, masks = np.random.default_rng(0), [], []
     for i, (n_in, n_out) in enumerate(itertools.pairwise(widths)):
-        mask = rng.random((n_out, n_in)) < (1.0 if i == len(widths) - 2 else density)
+        mask = rng.random((n_in, n_out)) < (1.0 if i == len(widths) - 2 else density)
         scale = np.sqrt(2.0 / max(mask.sum() / n_out, 1.0))
         weight = (rng.standard_normal(mask.shape) * mask * scale).astype("f4")
         params.append({"w": jnp.asarray(weight), "b": jnp.full(n_out, 0.1, jnp.float32)})
@@ -75,8 +75,8 @@ def initial(widths: Sequence[int], density: float) -> tuple[list[dict[str, Any]]
 def dense(params: list[dict[str, Any]], masks: list[Any], x: jax.Array) -> jax.Array:
     """The network with masked dense products: what is trained."""
     for layer, mask in zip(params[:-1], masks[:-1], strict=True):
-        x = jnp.clip(x @ jnp.where(mask, layer["w"], 0.0).T + layer["b"], 0.0, UPPER)
-    return x @ params[-1]["w"].T + params[-1]["b"]
+        x = jnp.clip(x @ jnp.where(mask, layer["w"], 0.0) + layer["b"], 0.0, UPPER)
+    return x @ params[-1]["w"] + params[-1]["b"]
 
 
 def train(digits: Digits, epochs: int) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
@@ -127,7 +127,7 @@ def run(quick: bool, out: Path) -> Result:
 
     @jax.jit
     def sparse(net: js.bounded.Network, x: jax.Array) -> jax.Array:
-        return net(x).materialize() @ head["w"].T + head["b"]
+        return net(x).materialize() @ head["w"] + head["b"]
 
     plain = jax.jit(lambda x: dense(params, masks, x))
     calls = {

@@ -46,7 +46,7 @@ def test_an_index_that_was_chosen(rng):
 def test_a_layer_a_network_and_activations(rng):
     weights = [rng.standard_normal((12, 12)).astype(np.float32) for _ in range(3)]
     layers = [js.bounded.inspect(w, -0.1, 2.0) for w in weights]
-    layers.append(js.bounded.inspect(np.repeat(weights[0], 2, 0), 0.0, 2.0))  # it folds
+    layers.append(js.bounded.inspect(np.repeat(weights[0], 2, 1), 0.0, 2.0))  # it folds
     x = jnp.asarray(rng.random((5, 12)), jnp.float32)
     for layer in layers:
         acts = round_trip(js.bounded_matmul, x, layer)

@@ -117,8 +117,8 @@ def frozen(rng, how):
 
 
 def saturated(rng, how):
-    layers = [js.bounded.inspect(sparse(rng, 56, 48), 0.1, 2.0)]
-    layers.append(js.bounded.inspect(sparse(rng, 20, 56), rng.standard_normal(20), 2.0))
+    layers = [js.bounded.inspect(sparse(rng, 48, 56), 0.1, 2.0)]
+    layers.append(js.bounded.inspect(sparse(rng, 56, 20), rng.standard_normal(20), 2.0))
 
     def call(x):
         acts = js.bounded_matmul(js.bounded_matmul(x, layers[0], **how), layers[1], **how)

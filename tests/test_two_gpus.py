@@ -44,7 +44,7 @@ def assert_equal_on_two(function, split, shared, tolerance=0.0):
 def layers_of(rng, widths, **options):
     for n_in, n_out in itertools.pairwise(widths):
         weight = sp.random(n_out, n_in, 0.2, random_state=rng, format="csr", dtype=np.float32)
-        yield js.bounded.inspect(weight, rng.standard_normal(n_out), 1.0, **options)
+        yield js.bounded.inspect(weight.T, rng.standard_normal(n_out), 1.0, **options)
 
 
 @pytest.mark.parametrize("widths", [(33, 50, 17, 40), (64, 7600, 40)])

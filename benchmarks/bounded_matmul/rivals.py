@@ -77,7 +77,7 @@ def chained(function: Callable[..., Any], shared: Any, inputs: list[jax.Array]) 
 
 def ours(weight: Any, bias: np.ndarray, upper: float, inputs: Any, **options: Any) -> Measured:
     """One `bounded_matmul`; its result filled in outside of the timed part."""
-    layer = jax.tree.map(jnp.asarray, js.bounded.inspect(weight, bias, upper))
+    layer = jax.tree.map(jnp.asarray, js.bounded.inspect(weight.T, bias, upper))
 
     def run(x: jax.Array, layer: Any) -> Any:
         return js.bounded_matmul(x, layer, implementation="cuda", **options).values

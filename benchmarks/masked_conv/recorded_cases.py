@@ -54,8 +54,8 @@ def signed(widths: tuple[int, ...], density: float) -> tuple[list[Any], list[Any
 
 
 def layers_of(stack: Any, **options: Any) -> list[Any]:
-    """The inspected layers of a stack."""
-    return [js.bounded.inspect(*each, **options) for each in zip(*stack, strict=True)]
+    """The inspected layers of a stack, whose weights are [n_out, n_in]."""
+    return [js.bounded.inspect(w.T, b, u, **options) for w, b, u in zip(*stack, strict=True)]
 
 
 def network(neurons: int, depth: int, images: int, fold: bool) -> float:

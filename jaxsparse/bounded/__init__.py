@@ -1,4 +1,4 @@
-"""Saturated layers, y = min(max(W x + b, 0), upper): inspected once, run with recorder and proofs.
+"""Saturated layers, y = min(max(x W + b, 0), upper): inspected once, run with recorder and proofs.
 
 `inspect` -> `Layer` -> `js.bounded_matmul` (one layer) or `network` (a whole stack in one call).
 """

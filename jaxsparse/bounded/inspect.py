@@ -13,26 +13,27 @@ from jax.typing import ArrayLike
 from jaxsparse.bounded.certify import saturates_from, zero_stays
 from jaxsparse.bounded.hashing import mix, running_sums
 from jaxsparse.bounded.layer import Layer
+from jaxsparse.core.sparse import as_scipy
 
 if TYPE_CHECKING:
-    from scipy.sparse import sparray, spmatrix
+    from jaxsparse.core.sparse import SparseMatrix
 
 _QUAD = 4
 _LEAST = 2.0**-124  # a quarter of it is the least normal float32
 
 
 def inspect(
-    weight: ArrayLike | sparray | spmatrix,
+    weight: ArrayLike | SparseMatrix,
     bias: npt.ArrayLike,
     upper: float,
     *,
     fold: bool = True,
 ) -> Layer:
-    """Prepare one layer y = min(max(W x + b, 0), upper).
+    """Prepare one layer y = min(max(x W + b, 0), upper).
 
     Args:
-        weight: scipy sparse (unsorted and duplicate entries are summed) or dense [n_out, n_in],
-            finite.
+        weight: [n_in, n_out], as in `x @ W`: dense, a scipy sparse matrix, or a BCOO or BCSR of
+            `jax.experimental.sparse` (entries in any order; duplicate ones are summed). Finite.
         bias: a number, or [n_out], finite.
         upper: the bound, finite and > 0.
         fold: compute identical outputs once.
@@ -54,8 +55,8 @@ def inspect(
             )
     if not isinstance(fold, (bool, np.bool_)):
         raise TypeError(f"fold must be a bool, not {type(fold).__name__}")
-    csr = canonical(weight)
-    biases = _bias(bias, csr.shape[0])
+    csr = _by_output(weight)
+    biases = _bias(bias, csr.shape[0], csr.shape[1])
     number = _real("upper", upper)
     if number.ndim != 0 or not 0 < float(number) < np.inf:
         raise ValueError(f"upper={upper!r}; it takes a finite number > 0")
@@ -99,15 +100,18 @@ def build(
     )
 
 
-def canonical(weight: Any) -> Any:
-    """`weight` as float64 CSR: sorted, duplicates summed, zeros (and what has no quarter in
-    float32) dropped, values those of float32."""
+def _by_output(weight: Any) -> Any:
+    """`weight` [n_in, n_out] as float64 CSR [n_out, n_in]: sorted, duplicates summed, zeros (and
+    what has no quarter in float32) dropped, values those of float32."""
     import scipy.sparse as sp
 
-    if _is_jax_sparse(weight) or not hasattr(weight, "shape") or len(weight.shape) != 2:
+    weight = as_scipy("weight", weight)
+    if not hasattr(weight, "shape") or len(weight.shape) != 2:
         shape = getattr(weight, "shape", None)
         given = type(weight).__name__ + ("" if shape is None else f" of shape {shape}")
-        raise TypeError(f"weight must be a matrix [n_out, n_in] (numpy or scipy), not {given}")
+        raise TypeError(
+            f"weight must be a matrix [n_in, n_out] (numpy, jax, scipy, BCOO or BCSR), not {given}"
+        )
     if not sp.issparse(weight):
         weight = np.asarray(weight)
     if not (np.issubdtype(weight.dtype, np.number) or weight.dtype == np.bool_) or np.issubdtype(
@@ -118,7 +122,7 @@ def canonical(weight: Any) -> Any:
         weight = weight.astype(np.float32)
     if sp.issparse(weight):
         _check_pattern(weight)
-    csr = sp.csr_matrix(weight, dtype=np.float64, copy=True)
+    csr = sp.csr_matrix(weight.T, dtype=np.float64, copy=True)
     if not np.isfinite(csr.data).all():
         raise ValueError("weight holds NaN or Inf")
     csr.sum_duplicates()
@@ -142,12 +146,16 @@ def _check_pattern(weight: Any) -> None:
         raise ValueError("weight's indptr does not ascend from 0")
 
 
-def _bias(bias: Any, n_out: int) -> np.ndarray:
+def _bias(bias: Any, n_out: int, n_in: int) -> np.ndarray:
     values = _real("bias", bias)
     if values.ndim == 0:
         values = np.full(n_out, values)
     if values.shape != (n_out,):
-        raise ValueError(f"bias has shape {values.shape}; it takes a number or [{n_out}]")
+        turned = "; is it the transposed one?" if values.shape == (n_in,) else ""
+        raise ValueError(
+            f"bias has shape {values.shape}; it takes a number or [{n_out}], because weight is "
+            f"[n_in, n_out] = [{n_in}, {n_out}]{turned}"
+        )
     if not np.isfinite(values).all():
         raise ValueError("bias holds NaN or Inf")
     with np.errstate(over="ignore"):
@@ -222,10 +230,3 @@ def pad_rows(csr: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     copies[np.repeat(lengths == 1, lengths)] = _QUAD
     weights = (csr.data / copies).astype(np.float32)
     return starts, np.repeat(csr.indices.astype(np.int32), copies), np.repeat(weights, copies)
-
-
-def _is_jax_sparse(value: object) -> bool:
-    """Whether it is one of `jax.experimental.sparse`'s, which is not imported for the question: it
-    brings scipy.
-    """
-    return type(value).__module__.startswith("jax.experimental.sparse")

@@ -23,7 +23,7 @@ _META = ("n_in", "n_out", "upper", "zero_stays", "saturates_from")
 @functools.partial(jax.tree_util.register_dataclass, data_fields=_DATA, meta_fields=_META)
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Layer:
-    """One layer y = min(max(W x + b, 0), upper), inspected: a pytree of arrays with static facts.
+    """One layer y = min(max(x W + b, 0), upper), inspected: a pytree of arrays with static facts.
 
     Attributes:
         starts: int32[distinct + 1], where each distinct row's entries start; every row has a
@@ -92,7 +92,7 @@ class Layer:
         return np.asarray(self.expand) if self.folded else np.arange(self.n_out, dtype=np.int32)
 
     def to_csr(self) -> csr_matrix:
-        """The distinct rows as float64 CSR [distinct, n_in], duplicates summed."""
+        """The weights of the distinct outputs, float64 CSR [distinct, n_in], duplicates summed."""
         import scipy.sparse as sp
 
         csr = sp.csr_matrix(
@@ -107,8 +107,8 @@ class Layer:
         return csr
 
     def to_dense(self) -> NDArray[np.float64]:
-        """The whole weight matrix, float64[n_out, n_in]."""
-        return self.to_csr().toarray()[self.expand_map()]
+        """The whole weight matrix, float64[n_in, n_out]."""
+        return self.to_csr().toarray()[self.expand_map()].T
 
     def full_bias(self) -> NDArray[np.float32]:
         """The bias of each output, float32[n_out]."""

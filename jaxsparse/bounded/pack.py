@@ -63,7 +63,8 @@ def checked(layers: Iterable[Any]) -> Iterator[Layer]:
             raise ValueError(f"layer {i} is a stack of layers; a network takes one at a time")
         if i and layer.n_in != n_out:
             raise ValueError(
-                f"layer {i} takes {layer.n_in} inputs; layer {i - 1} has {n_out} outputs"
+                f"layer {i} takes {layer.n_in} inputs; layer {i - 1} has {n_out} outputs "
+                "(js.bounded.inspect takes weights [n_in, n_out])"
             )
         n_out = layer.n_out
         yield layer

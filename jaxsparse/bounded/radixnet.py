@@ -67,10 +67,10 @@ def distinct_columns(neurons: int, layers: int, seed: int = SEED) -> Iterator[np
 
 
 def radixnet_layer(weight: csr_matrix, *, fold: bool = True) -> Layer:
-    """One of `patterns`' weights [neurons, neurons] with the challenge's bias and bound, inspected.
+    """A weight of the challenge with its bias and bound, inspected.
 
     Args:
-        weight: float32 CSR.
+        weight: float32 CSR [n_in, n_out] of equal widths, as `read_layer` returns it.
         fold: compute identical outputs once.
 
     Returns:

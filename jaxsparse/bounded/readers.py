@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_layer(path: str | Path, neurons: int) -> csr_matrix:
-    """A layer's TSV file (input, output, weight a line; counted from 1) as float32 CSR [out, in].
+    """A layer's TSV file (input, output, weight a line; counted from 1) as float32 CSR [in, out].
 
     Args:
         path: the file.
@@ -25,7 +25,7 @@ def read_layer(path: str | Path, neurons: int) -> csr_matrix:
     import scipy.sparse as sp
 
     table = _read(path, 3, (neurons, neurons, None), 2)
-    rows, columns = table[:, 1].astype(np.int64) - 1, table[:, 0].astype(np.int64) - 1
+    rows, columns = table[:, 0].astype(np.int64) - 1, table[:, 1].astype(np.int64) - 1
     return sp.csr_matrix((table[:, 2].astype(np.float32), (rows, columns)), (neurons, neurons))
 
 

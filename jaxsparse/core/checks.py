@@ -32,6 +32,11 @@ def check_array(name: str, value: Any, *, least: int = 0) -> None:
         raise TypeError(f"{name} must be an array, not {type(value).__name__}")
     if isinstance(value, jax.ShapeDtypeStruct):
         raise TypeError(f"{name} must be an array, not ShapeDtypeStruct (see jax.eval_shape)")
+    if hasattr(value, "todense"):  # scipy's and jax.experimental.sparse's
+        raise TypeError(
+            f"{name} is a sparse {type(value).__name__}; it takes a dense array: `.todense()`, or "
+            "for a weight that does not change js.pruned.inspect and js.pruned_matmul"
+        )
     if not all(isinstance(n, (int, np.integer)) for n in value.shape):
         shape = ", ".join(map(str, value.shape))
         raise ValueError(f"{name} has shape [{shape}]: shapes are static, symbols are not taken")

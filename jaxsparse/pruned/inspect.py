@@ -16,6 +16,7 @@ from jaxtyping import Bool
 
 from jaxsparse.core.checks import check_positive
 from jaxsparse.core.dtypes import FLOATS
+from jaxsparse.core.sparse import as_scipy
 from jaxsparse.core.types import Kind
 from jaxsparse.pruned.buckets import UNIT, imbalance
 from jaxsparse.pruned.checks import check_concrete, check_dense
@@ -24,14 +25,14 @@ from jaxsparse.pruned.plan import Plan
 from jaxsparse.pruned.weight import PrunedWeight
 
 if TYPE_CHECKING:
-    from scipy.sparse import sparray, spmatrix
+    from jaxsparse.core.sparse import SparseMatrix
 
 KINDS = ("matmul", "conv")
 _PARTS = 8  # that the statistics share the outputs out to
 
 
 def inspect(
-    w: ArrayLike | sparray | spmatrix,
+    w: ArrayLike | SparseMatrix,
     *,
     kind: Kind = "matmul",
     mask: Bool[ArrayLike, "..."] | None = None,
@@ -40,8 +41,9 @@ def inspect(
     """Prepare a pruned weight: done once, on the host; the pattern is known from then on.
 
     Args:
-        w: [k, n] of `y = x @ w`, a numpy or jax array or a scipy sparse matrix; with kind="conv"
-            [kh, kw, C/groups, O]. float32, bfloat16 or float16 (float64 becomes float32), finite.
+        w: [k, n] of `y = x @ w`, a numpy or jax array, a scipy sparse matrix, or a BCOO or BCSR of
+            `jax.experimental.sparse`; with kind="conv" [kh, kw, C/groups, O]. float32, bfloat16 or
+            float16 (float64 becomes float32), finite.
         kind: "matmul" or "conv".
         mask: bool of w's shape: which weights are kept, zeros among them; what it leaves out must
             be zero or is dropped. None keeps what is not zero.
@@ -52,7 +54,7 @@ def inspect(
 
     Raises:
         TypeError: when w is not an array of real numbers of that rank, or not a plain one (masked,
-            sparse but not scipy's, traced); when mask is not an array.
+            sparse with batch axes, traced); when mask is not an array.
         ValueError: for NaN or Inf, a mask of another shape, an unknown kind, groups that do not
             divide the outputs, a window with a side of 0.
     """
@@ -62,10 +64,15 @@ def inspect(
         raise ValueError(f"kind={kind!r} is none of {', '.join(KINDS)}")
     if kind == "matmul" and groups != 1:
         raise ValueError(f"groups={groups} is for kind='conv'")
-    if sp.issparse(w):
+    matrix = as_scipy("w", w)
+    if sp.issparse(matrix):
         if kind != "matmul" or mask is not None:
-            raise ValueError("a scipy matrix takes kind='matmul' and no mask")
-        return _from_scipy(w)
+            raise ValueError(
+                f"w is a sparse {type(w).__name__}, which takes kind='matmul' and no mask; "
+                "w.todense() takes both"
+            )
+        found = _from_scipy(matrix)
+        return found if w is matrix else found.astype(_kept_dtype(w))
     weight = _array(w, 2 if kind == "matmul" else 4)
     kept = weight != 0
     if mask is not None:
@@ -92,7 +99,7 @@ def inspect(
 
 def _array(w: Any, rank: int) -> np.ndarray:
     check_concrete("w", w)
-    check_dense("w", w, "a dense numpy or jax array, or a scipy sparse matrix")
+    check_dense("w", w, "a dense numpy or jax array, or a sparse matrix (scipy, BCOO, BCSR)")
     if not hasattr(w, "shape") or not hasattr(w, "dtype") or len(w.shape) != rank:
         raise TypeError(
             f"w must be an array with {rank} axes, not {type(w).__name__} "
@@ -141,6 +148,11 @@ def _from_scipy(w: Any) -> PrunedWeight:
         raise ValueError("w holds NaN or Inf")
     pattern = Pattern(csr.shape[1], csr.shape[0], csr.indptr, csr.indices)
     return PrunedWeight(jnp.asarray(csr.data), Plan(pattern, "matmul"))
+
+
+def _kept_dtype(w: Any) -> Any:
+    """That of a jax matrix, where kernels have it."""
+    return w.dtype if w.dtype in FLOATS else np.dtype(np.float32)
 
 
 def _check_indices(w: Any) -> None:

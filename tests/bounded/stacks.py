@@ -70,7 +70,7 @@ def blinking(width):
 
 
 def layers_of(stack, **options):
-    return [js.bounded.inspect(w, b, u, **options) for w, b, u in zip(*stack, strict=True)]
+    return [js.bounded.inspect(w.T, b, u, **options) for w, b, u in zip(*stack, strict=True)]
 
 
 def inputs(rng, batch, width):

@@ -16,27 +16,27 @@ def test_rows_fold_and_come_back(rng):
     rows = rng.standard_normal((5, 12)) * (rng.random((5, 12)) < 0.5)
     picked = rng.integers(0, 5, 40)
     bias = rng.standard_normal(5).astype(np.float32)[picked]
-    layer = js.bounded.inspect(rows[picked], bias, 3.0)
+    layer = js.bounded.inspect(rows[picked].T, bias, 3.0)
     assert layer.distinct == len(np.unique(picked))
     assert layer.folded
-    np.testing.assert_array_equal(layer.to_dense(), rows[picked].astype(np.float32))
+    np.testing.assert_array_equal(layer.to_dense(), rows[picked].T.astype(np.float32))
     np.testing.assert_array_equal(layer.full_bias(), bias)
-    assert js.bounded.inspect(rows[picked], bias, 3.0, fold=False).distinct == 40
+    assert js.bounded.inspect(rows[picked].T, bias, 3.0, fold=False).distinct == 40
     assert "outputs fold" in repr(layer)
 
 
 def test_equal_rows_with_other_biases_do_not_fold():
-    layer = js.bounded.inspect(np.ones((3, 4)), np.array([0.0, 0.5, 0.0]), 1.0)
+    layer = js.bounded.inspect(np.ones((4, 3)), np.array([0.0, 0.5, 0.0]), 1.0)
     assert layer.distinct == 2
 
 
 def test_unsorted_and_duplicate_entries_are_summed():
     indices, indptr = np.array([3, 0, 3, 1]), np.array([0, 3, 3, 4])
     weight = sp.csr_matrix((np.array([1.0, 2.0, 4.0, 0.0]), indices, indptr), (3, 4))
-    layer = js.bounded.inspect(weight, 0.25, 2.0)
+    layer = js.bounded.inspect(weight.T, 0.25, 2.0)
     want = np.zeros((3, 4))
     want[0] = [2, 0, 0, 5]
-    np.testing.assert_array_equal(layer.to_dense(), want)
+    np.testing.assert_array_equal(layer.to_dense(), want.T)
     assert weight.nnz == 4  # what came in is left as it was
 
 
@@ -44,9 +44,9 @@ def test_unsorted_and_duplicate_entries_are_summed():
 def test_padding_changes_no_sum(entries, rows, seed):
     rng = np.random.default_rng(seed)
     weight = rng.standard_normal((rows, 9)) * (rng.random((rows, 9)) * 9 < entries)
-    layer = js.bounded.inspect(weight, 0.0, 1.0, fold=False)
+    layer = js.bounded.inspect(weight.T, 0.0, 1.0, fold=False)
     assert not np.any(np.diff(layer.starts) % 4)
-    np.testing.assert_array_equal(layer.to_dense(), weight.astype(np.float32))
+    np.testing.assert_array_equal(layer.to_dense(), weight.T.astype(np.float32))
 
 
 def test_proofs_of_the_challenge_and_of_random_weights(rng):
@@ -55,7 +55,7 @@ def test_proofs_of_the_challenge_and_of_random_weights(rng):
     assert layer.keeps_upper(32.0)
     assert not layer.keeps_upper(16.0)
     for w, b, u in zip(*signed(rng, (40, 40, 40)), strict=True):
-        found = js.bounded.inspect(w, b, u)
+        found = js.bounded.inspect(w.T, b, u)
         assert not found.zero_stays
         assert found.saturates_from == np.inf
 
@@ -65,7 +65,7 @@ def test_a_proof_holds_in_float32(seed):
     rng = np.random.default_rng(seed)
     weights, biases, _ = saturating(rng, (12, 8))
     upper = float(rng.choice([0.5, 1.0, 6.0]))
-    layer = js.bounded.inspect(weights[0], biases[0], upper)
+    layer = js.bounded.inspect(weights[0].T, biases[0], upper)
     if np.isfinite(layer.saturates_from):
         v = np.float32(max(layer.saturates_from, 1e-3))
         y = js.bounded_matmul(np.full((1, 12), v, np.float32), layer).materialize()
@@ -78,7 +78,7 @@ def test_a_copy_needs_no_margin():
     layer = js.bounded.inspect(np.eye(6), 0.0, 6.0)
     assert layer.keeps_upper(6.0)
     assert not layer.keeps_upper(5.999)
-    tight = js.bounded.inspect(np.full((2, 3), 1 / 3), 0.0, 6.0)
+    tight = js.bounded.inspect(np.full((3, 2), 1 / 3), 0.0, 6.0)
     assert not tight.keeps_upper(6.0)
 
 
@@ -90,7 +90,8 @@ def test_a_copy_needs_no_margin():
         (np.array([["a"]]), 0.0, 1.0, TypeError, "weight has dtype"),
         (np.array([[np.nan]]), 0.0, 1.0, ValueError, "weight holds NaN or Inf"),
         (np.array([[1e300]]), 0.0, 1.0, ValueError, "past float32"),
-        (np.ones((2, 2)), np.zeros(3), 1.0, ValueError, r"bias has shape \(3,\)"),
+        (np.ones((2, 2)), np.zeros(3), 1.0, ValueError, r"bias has shape \(3,\).* \[2, 2\]$"),
+        (np.ones((2, 3)), np.zeros(2), 1.0, ValueError, r"takes a number or \[3\].*transposed one"),
         (np.ones((2, 2)), np.inf, 1.0, ValueError, "bias holds NaN or Inf"),
         (np.ones((2, 2)), 0.0, 0.0, ValueError, "upper=0.0"),
         (np.ones((2, 2)), 0.0, -1.0, ValueError, "upper=-1.0"),
@@ -111,10 +112,10 @@ def test_indices_out_of_range():
 
 
 def test_empty_layers():
-    layer = js.bounded.inspect(np.zeros((3, 5)), np.array([-1.0, 0.5, 9.0]), 2.0)
+    layer = js.bounded.inspect(np.zeros((5, 3)), np.array([-1.0, 0.5, 9.0]), 2.0)
     y = js.bounded_matmul(np.ones((2, 5), np.float32), layer).materialize()
     np.testing.assert_array_equal(y, [[0, 0.5, 2]] * 2)
-    assert js.bounded.inspect(np.zeros((0, 5)), 0.0, 2.0).n_out == 0
+    assert js.bounded.inspect(np.zeros((5, 0)), 0.0, 2.0).n_out == 0
 
 
 @pytest.mark.parametrize(

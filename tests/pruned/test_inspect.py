@@ -101,9 +101,54 @@ def test_from_dense_takes_what_inspection_takes(rng):
             pruned.from_dense(bad)
 
 
-SPARSE = {
+TAKEN = {
     "BCOO": sparse.BCOO.fromdense,
     "BCSR": sparse.BCSR.fromdense,
+    "padded": lambda w: sparse.BCOO.fromdense(w, nse=w.size + 9),
+    "unsorted": lambda w: (lambda m: sparse.BCOO((m.data[::-1], m.indices[::-1]), shape=m.shape))(
+        sparse.BCOO.fromdense(w)
+    ),
+    "scipy": sp.coo_matrix,
+}
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_sparse_matrices_are_taken(rng, what):
+    w = pruned_weight(rng)
+    found = js.pruned.inspect(TAKEN[what](w))
+    assert found.plan == js.pruned.inspect(w).plan
+    np.testing.assert_array_equal(found.to_dense(), w)
+    layer = js.bounded.inspect(TAKEN[what](w), 0.0, 1.0)
+    np.testing.assert_array_equal(layer.to_dense(), w)
+
+
+def test_a_jax_matrix_keeps_its_dtype(rng):
+    w = jnp.asarray(pruned_weight(rng), jnp.bfloat16)
+    for found in (sparse.BCOO.fromdense(w), sparse.BCSR.fromdense(w)):
+        pruned = js.pruned.inspect(found)
+        assert pruned.values.dtype == jnp.bfloat16
+        np.testing.assert_array_equal(pruned.to_dense(), w)
+
+
+def test_sparse_matrices_with_other_axes_are_refused(rng):
+    w = pruned_weight(rng)
+    for make, words in (
+        (lambda: sparse.BCOO.fromdense(w[None], n_batch=1), "without batch and dense axes"),
+        (lambda: sparse.BCOO.fromdense(w, n_dense=1), "without batch and dense axes"),
+        (lambda: sparse.CSR.fromdense(w), "is a sparse CSR; it takes BCOO"),
+    ):
+        for call in (js.pruned.inspect, lambda given: js.bounded.inspect(given, 0.0, 1.0)):
+            with pytest.raises(TypeError, match=words):
+                call(make())
+    with pytest.raises(TypeError, match="w is traced"):
+        jax.jit(js.pruned.inspect)(sparse.BCOO.fromdense(w))
+    with pytest.raises(ValueError, match=r"sparse BCOO, which takes kind='matmul' and no mask"):
+        js.pruned.inspect(sparse.BCOO.fromdense(w), kind="conv")
+    with pytest.raises(TypeError, match=r"b is a sparse BCOO; .*todense.*js\.pruned\.inspect"):
+        js.masked_matmul(w.T, sparse.BCOO.fromdense(w))
+
+
+SPARSE = {
     "1-D": lambda w: sparse.BCOO.fromdense(w[0]),
     "scipy": sp.csr_matrix,
     "masked": lambda w: np.ma.masked_array(w, w == 0),
@@ -115,7 +160,7 @@ SPARSE = {
 def test_what_numpy_would_misread_is_refused(rng, what):
     w = pruned_weight(rng)
     given = SPARSE[what](w)
-    words = "(is a sparse|is a masked array|is a ShapeDtypeStruct).*; it takes a"
+    words = "(is a sparse|is a masked array|is a ShapeDtypeStruct|is a BCOO).*; it takes a"
     with pytest.raises(TypeError, match=f"w {words}"):
         js.prune.magnitude(given, 0.5)
     with pytest.raises(TypeError, match=f"mask {words}"):

@@ -157,7 +157,7 @@ def overheads(
     pointers = np.arange(0, indices.size + 1, 32)
     drawn = rng.standard_normal(indices.size).astype(np.float32)
     weight = sp.csr_matrix((drawn, indices, pointers), (neurons, neurons))
-    layer = jax.tree.map(jnp.asarray, bounded.inspect(weight, 32.0, 64.0))
+    layer = jax.tree.map(jnp.asarray, bounded.inspect(weight.T, 32.0, 64.0))
     x = jax.random.uniform(jax.random.key(0), (images, neurons))
     for dataflow in DATAFLOWS:
 

@@ -93,7 +93,10 @@ def bounded_matmul(
     known = isinstance(acts, Activations)
     values = check_values(acts.values if known else acts)
     if values.shape[1] != layer.n_in:
-        raise ValueError(f"acts has {values.shape[1]} columns; the layer takes n_in={layer.n_in}")
+        raise ValueError(
+            f"acts has {values.shape[1]} columns; the layer takes n_in={layer.n_in} "
+            "(js.bounded.inspect takes a weight [n_in, n_out])"
+        )
     if known:
         recorder = acts.recorder
         check_recorder("acts", recorder, values.shape)

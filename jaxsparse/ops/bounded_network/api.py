@@ -107,7 +107,10 @@ class Network:
         x = acts.materialize() if isinstance(acts, Activations) else acts
         x = check_values(x)
         if x.shape[1] != self.n_in:
-            raise ValueError(f"acts has {x.shape[1]} columns; the network takes {self.n_in}")
+            raise ValueError(
+                f"acts has {x.shape[1]} columns; the network takes {self.n_in} "
+                "(js.bounded.inspect takes weights [n_in, n_out])"
+            )
         implementations = plan("bounded_network", self.implementation, NAMES)
         shapes = f"float32{list(x.shape)}, {self.depth} layers -> {[x.shape[0], self.n_out]}"
         record(

@@ -78,7 +78,7 @@ def test_codes_of_many_images(implementation, rng, name, way, segment):
 @pytest.mark.parametrize(("outputs", "segment"), [(400_000, 400_000), (60_000, 1), (30_000, None)])
 def test_segments_that_are_hard_to_note(implementation, rng, way, outputs, segment):
     weight = sp.random(outputs, 64, 4 / 64, random_state=rng, dtype=np.float32, format="csr")
-    layer = js.bounded.inspect(weight, rng.choice([-9.0, 0.0], outputs), 1.0)
+    layer = js.bounded.inspect(weight.T, rng.choice([-9.0, 0.0], outputs), 1.0)
     x = inputs(rng, 600 if outputs == 30_000 else 5, 64)
     acts = js.bounded_matmul(
         jnp.asarray(x), layer, dataflow=way, segment=segment, implementation=implementation
@@ -106,7 +106,7 @@ def test_without_recorder(implementation, rng, way):
 def test_wide_layer_in_slabs(implementation, rng, way):
     weight = sp.random(3000, 2100, 0.004, random_state=rng, dtype=np.float32, format="csr")
     weight.data = np.abs(weight.data)
-    layer = js.bounded.inspect(weight, rng.choice([-0.1, 0.0, 2.0], 3000), 0.5)
+    layer = js.bounded.inspect(weight.T, rng.choice([-0.1, 0.0, 2.0], 3000), 0.5)
     x = inputs(rng, 19, 2100)
     x[3] = 0
     for record, segment in ((True, 100), (True, None), (False, None)):
@@ -127,7 +127,7 @@ def test_inputs_past_16_bits(implementation, rng):
     weight = sp.csr_matrix(
         (rng.standard_normal(240), (np.repeat(np.arange(40), 6), columns.ravel())), (40, 70000)
     )
-    layer = js.bounded.inspect(weight, 0.1, 2.0)
+    layer = js.bounded.inspect(weight.T, 0.1, 2.0)
     assert layer.indices.dtype == np.int32
     x = inputs(rng, 9, 70000)
     for dataflow in DATAFLOWS if implementation == "cuda" else [None]:

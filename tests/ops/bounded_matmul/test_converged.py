@@ -41,6 +41,6 @@ def test_a_tolerance_lets_near_rows_share(rng):
 
 @pytest.mark.parametrize("threshold", [0, 1, 3])
 def test_no_images(threshold):
-    layers = [js.bounded.inspect(np.ones(s), 0.0, 1.0) for s in ((6, 4), (3, 6), (7, 3))]
+    layers = [js.bounded.inspect(np.ones(s), 0.0, 1.0) for s in ((4, 6), (6, 3), (3, 7))]
     run = js.bounded.converged(layers, threshold=threshold)
     assert run(jnp.zeros((0, 4))).values.shape == (0, 7)

@@ -56,7 +56,7 @@ def test_through_codes_layer_by_layer(implementation, rng):
 
 def test_weights_and_bias_of_one_layer(implementation, rng):
     (weight,), (bias,), (upper,) = signed(rng, (33, 50))
-    layer = js.bounded.inspect(weight, bias, upper, fold=False)
+    layer = js.bounded.inspect(weight.T, bias, upper, fold=False)
     x = jnp.asarray(inputs(rng, 12, 33))
     rows = np.repeat(np.arange(50), np.diff(layer.starts))
 

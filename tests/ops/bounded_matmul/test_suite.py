@@ -19,7 +19,7 @@ READ, WRITTEN, UPPER = 5, 4, 1.5  # elements of a code of the input, of the resu
 @functools.cache
 def layer():
     (weight,), (bias,), _ = signed(np.random.default_rng(7), (INPUTS, OUTPUTS), 0.4)
-    return js.bounded.inspect(weight, bias, UPPER, fold=False)
+    return js.bounded.inspect(weight.T, bias, UPPER, fold=False)
 
 
 def draw(rng, fill):

@@ -68,7 +68,7 @@ def test_bundles_that_share_inputs_are_neighbours(rng):
     for at, k in enumerate(ring):
         inputs_of = np.array([3 * k, 3 * k + 1, 3 * k + 2, 3 * k + 3, 3 * k + 4, 3 * k + 5]) % 120
         weight[16 * at : 16 * at + 16, inputs_of] = rng.standard_normal((16, 6))
-    net = js.bounded.network([js.bounded.inspect(weight, 0.0, 1.0, fold=False)], fold=False)
+    net = js.bounded.network([js.bounded.inspect(weight.T, 0.0, 1.0, fold=False)], fold=False)
     assert net.bundles
     patterns_of = [set(row) for row in np.asarray(net.indices).reshape(40, -1).tolist()]
     distance = {}
@@ -160,7 +160,7 @@ def test_empty_batch_and_widths(implementation):
     with pytest.raises(ValueError, match="takes 4"):
         net(jnp.zeros((2, 5)))
     with pytest.raises(ValueError, match="layer 1 takes 4 inputs; layer 0 has 3"):
-        js.bounded.network([js.bounded.inspect(np.ones((3, 4)), 0.0, 1.0), eye])
+        js.bounded.network([js.bounded.inspect(np.ones((4, 3)), 0.0, 1.0), eye])
     with pytest.raises(ValueError, match="at least one"):
         js.bounded.network([])
     with pytest.raises(TypeError, match=r"layer 0 must be a js\.bounded\.Layer"):

@@ -27,7 +27,7 @@ def layer_of(rng, n_in, n_out, density, upper=1.0):
 @pytest.mark.parametrize("segment", [None, 7, 300])
 def test_values_and_codes(implementation, rng, images, n_in, n_out, density, segment):
     given = layer_of(rng, n_in, n_out, density)
-    layer = js.bounded.inspect(*given)
+    layer = js.bounded.inspect(given[0].T, *given[1:])
     x = rng.random((images, n_in)).astype(np.float32)
     run = jax.jit(
         lambda x, layer: js.bounded_matmul(x, layer, segment=segment, implementation=implementation)
@@ -49,7 +49,7 @@ def test_outputs_that_share_rows(implementation, rng, images):
     """Folded: 48 outputs are 12 distinct rows."""
     weight, bias, upper = layer_of(rng, 60, 12, 0.2)
     given = sp.csr_matrix(np.repeat(weight.toarray(), 4, 0)), np.repeat(bias, 4), upper
-    layer = js.bounded.inspect(*given)
+    layer = js.bounded.inspect(given[0].T, *given[1:])
     assert layer.distinct < layer.n_out
     x = rng.random((images, 60)).astype(np.float32)
     got = js.bounded_matmul(x, layer, segment=5, implementation=implementation)
@@ -60,7 +60,7 @@ def test_outputs_that_share_rows(implementation, rng, images):
 @pytest.mark.parametrize("dataflow", [None, "row", "slab", "column"])
 def test_nan_stays_where_it_has_an_entry(implementation, rng, dataflow):
     weight, bias, upper = layer_of(rng, 20, 40, 0.2)
-    layer = js.bounded.inspect(weight, bias, upper)
+    layer = js.bounded.inspect(weight.T, bias, upper)
     x = rng.random((3, 20)).astype(np.float32)
     x[1, 4] = np.nan
     acts = js.bounded_matmul(x, layer, dataflow=dataflow, implementation=implementation)

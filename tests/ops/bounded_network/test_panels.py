@@ -36,7 +36,7 @@ def shuffled(rng, neurons, entries):
 )
 def test_inputs_of_a_panel_decide(rng, neurons, entries, ways):
     weights = [shuffled(rng, neurons, entries) for _ in range(2)]
-    layers = [js.bounded.inspect(w, 0.0, 1.0) for w in weights]
+    layers = [js.bounded.inspect(w.T, 0.0, 1.0) for w in weights]
     assert js.bounded.network(layers).bundles == ways
 
 

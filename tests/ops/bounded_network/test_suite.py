@@ -39,7 +39,7 @@ def packed():
     ):
         weight = np.zeros(pattern.shape, np.float32)
         weight[pattern] = numbers
-        layers.append(js.bounded.inspect(weight, bias.astype(np.float32), UPPER, fold=False))
+        layers.append(js.bounded.inspect(weight.T, bias.astype(np.float32), UPPER, fold=False))
     net = js.bounded.network(layers, fold=False)
     return jax.tree.map(np.asarray, net), source_of(net.weights), source_of(net.bias)
 
@@ -90,7 +90,7 @@ def want(operands):
 
 ACTS = np.zeros((2, 4), np.float32)
 LAYER = js.bounded.inspect(np.eye(4), 0.0, 1.0)
-NARROW = js.bounded.inspect(np.ones((3, 4)), 0.0, 1.0)
+NARROW = js.bounded.inspect(np.ones((4, 3)), 0.0, 1.0)
 FLOAT32 = "it takes float32"
 
 
