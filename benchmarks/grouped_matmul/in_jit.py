@@ -133,7 +133,7 @@ def layers() -> None:
             "down": normal(3, (experts, hidden, d), 0.02),
         }
         xs = [normal(10 + i, (tokens, d)) for i in range(10)]
-        one = functools.partial(moe.run, token_mask=None, options=options)
+        one = functools.partial(moe.run, mask=None, options=options)
         run = jax.jit(lambda xs, p, one=one: [one(x, p)[0] for x in xs])
         us = wall(functools.partial(run, xs, p), 10, 7)
         print(f"MoE T={tokens} d={d} hidden={hidden} E={experts} top{top_k}: {us:.1f} us")

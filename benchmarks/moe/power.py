@@ -102,7 +102,7 @@ def layer(
     params = {k: normal(i, s, s[-2] ** -0.5) for i, (k, s) in enumerate(shapes.items())}
     x = normal(9, (tokens, d), 1.0)
     options = moe.Options(top_k, "swiglu")
-    run = jax.jit(functools.partial(moe.run, token_mask=None, options=options))
+    run = jax.jit(functools.partial(moe.run, mask=None, options=options))
     calls = {"the layer": lambda: run(x, params)[0]}
     if not parts:
         return calls

@@ -68,7 +68,7 @@ class _Spec(NamedTuple):
 
 
 def affected_index(
-    edited: Bool[ArrayLike, "B H W"],
+    mask: Bool[ArrayLike, "B H W"],
     stages: Sequence[Sequence[tuple[int | Pair, int | Pair]]],
     tile: Pair | None = None,
     *,
@@ -80,7 +80,7 @@ def affected_index(
     GPU one launch makes all of it.
 
     Args:
-        edited: bool[B, H, W], the pixels of the input that differ.
+        mask: bool[B, H, W], the pixels of the input that differ.
         stages: one to four, of the layers that share an index: (window, stride) of each, an int or
             a pair, padded "SAME". A stage begins where the one before ends, and its index is of
             what its last layer's result can change in, which holds the layers before where they
@@ -96,7 +96,7 @@ def affected_index(
             that leave out pixels between those they read (a stride above the window, then a larger
             window); and when a named implementation cannot run.
     """
-    shape = check_spatial_mask(edited)
+    shape = check_spatial_mask(mask)
     tile = check_tile(default_tile() if tile is None else tile)
     if not {*tile} <= {*_SIDES}:
         raise ValueError(f"tile={tile}; each side is one of {_SIDES}")
@@ -106,8 +106,8 @@ def affected_index(
         check_size((shape[0], rows.size, columns.size), tile, "grid")
         _check_room(shape, rows, columns, tile)
     key = implementation_key(implementation)
-    check_sharding(jnp.asarray(edited))
-    found = _list(jnp.asarray(edited), _Spec(layers, axes, tile, key))
+    check_sharding(jnp.asarray(mask))
+    found = _list(jnp.asarray(mask), _Spec(layers, axes, tile, key))
     indices = []
     for t, (rows, columns) in enumerate(axes):
         words, ids, count, overflow = found[4 * t : 4 * t + 4]

@@ -19,11 +19,11 @@ def check_spatial_mask(mask: Any) -> tuple[int, int, int]:
     """The shape of a mask bool[B, H, W]."""
     speaks = isinstance(mask, jax.ShapeDtypeStruct)
     if speaks or not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
-        raise TypeError(f"spatial_mask must be an array, not {type(mask).__name__}")
+        raise TypeError(f"mask must be an array, not {type(mask).__name__}")
     if mask.dtype != np.bool_:
-        raise TypeError(f"spatial_mask has dtype {mask.dtype}; it takes bool")
+        raise TypeError(f"mask has dtype {mask.dtype}; it takes bool")
     if len(mask.shape) != 3:
-        raise ValueError(f"spatial_mask has shape {tuple(mask.shape)}; it needs (B, H, W)")
+        raise ValueError(f"mask has shape {tuple(mask.shape)}; it needs (B, H, W)")
     images, height, width = mask.shape
     return images, height, width
 
@@ -72,8 +72,6 @@ def check_size(shape: tuple[int, int, int], tile: tuple[int, int], align: str) -
     ids = images * -(-height // th) * -(-width // tw)
     if ids > _MAX_IDS:
         what = f"tiles of {tile}" if align == "grid" else "pixels, align='component',"
-        raise ValueError(f"spatial_mask {list(shape)} has {ids} {what}; int32 ids take {_MAX_IDS}")
+        raise ValueError(f"mask {list(shape)} has {ids} {what}; int32 ids take {_MAX_IDS}")
     if max(shape) > _MAX_AXIS or math.prod((images, height, -(-width // 32))) > _MAX_AXIS:
-        raise ValueError(
-            f"spatial_mask {list(shape)} is too large: axes and words are limited to 2^30"
-        )
+        raise ValueError(f"mask {list(shape)} is too large: axes and words are limited to 2^30")

@@ -34,7 +34,7 @@ class ChosenIndex(TileIndex):
 
 
 def chosen_index(
-    spatial_mask: Bool[Array, "B H W"],
+    mask: Bool[Array, "B H W"],
     tiles: tuple[tuple[int, int], ...],
     candidates: tuple[Candidate, ...],
     *,
@@ -43,7 +43,7 @@ def chosen_index(
     """List the active tiles of a mask and choose among candidates, in one custom call.
 
     Args:
-        spatial_mask: bool[B, H, W], of an op's output.
+        mask: bool[B, H, W], of an op's output.
         tiles: one to four (height, width), each side 1, 2, 4, 8, 16 or 32; the first is the
             index's own.
         candidates: one or more, over these lists.
@@ -56,7 +56,7 @@ def chosen_index(
         TypeError, ValueError: as in `portfolio_index`.
     """
     found = portfolio_index(
-        spatial_mask, tiles, jax.numpy.asarray(rows_of(candidates)), implementation=implementation
+        mask, tiles, jax.numpy.asarray(rows_of(candidates)), implementation=implementation
     )
     index, *others = found.indices
     fields = {f.name: getattr(index, f.name) for f in dataclasses.fields(index)}

@@ -54,7 +54,7 @@ class PortfolioSpec(NamedTuple):
 
 
 def portfolio_index(
-    spatial_mask: Bool[ArrayLike, "B H W"],
+    mask: Bool[ArrayLike, "B H W"],
     tiles: Sequence[tuple[int, int]],
     costs: Float[ArrayLike, "v 3"] | Float[ArrayLike, "v 5"],
     *,
@@ -64,7 +64,7 @@ def portfolio_index(
     """List the active tiles of a mask for several tile sizes, and choose among variants.
 
     Args:
-        spatial_mask: bool[B, H, W], of an op's output.
+        mask: bool[B, H, W], of an op's output.
         tiles: one to eight (height, width), each side 1, 2, 4, 8, 16 or 32.
         costs: float32[v, 5] or [v, 3], data: a row (a, b, t, wave, per_wave) a variant. Its cost is
             a + b*n + wave*ceil(n/per_wave) for n = counts[t], without the waves where per_wave is
@@ -81,14 +81,14 @@ def portfolio_index(
         TypeError, ValueError: for a wrong rank, dtype, tile, capacity or table, and when a named
             implementation cannot run.
     """
-    shape = check_spatial_mask(spatial_mask)
+    shape = check_spatial_mask(mask)
     tiles = _check_tiles(tiles)
     for tile in tiles:
         check_size(shape, tile, "grid")
     room = _check_capacities(capacities, shape, tiles)
     costs = _check_costs(costs)
     spec = PortfolioSpec(tiles, room, implementation_key(implementation))
-    words, choice, *lists = _list(jnp.asarray(spatial_mask), costs, spec)
+    words, choice, *lists = _list(jnp.asarray(mask), costs, spec)
     each = zip(lists[0::3], lists[1::3], lists[2::3], tiles, room, strict=True)
     indices = tuple(
         TileIndex(ids, count, overflow, words, tile, shape, capacity)

@@ -25,7 +25,7 @@ from jaxsparse.select.explain import record
 
 
 def tile_index(
-    spatial_mask: Bool[ArrayLike, "B H W"],
+    mask: Bool[ArrayLike, "B H W"],
     tile: tuple[int, int] | None = None,
     *,
     capacity: int | None = None,
@@ -39,7 +39,7 @@ def tile_index(
     index costs a few microseconds; build it once for all the ops that share a mask.
 
     Args:
-        spatial_mask: bool[B, H, W], of an op's output.
+        mask: bool[B, H, W], of an op's output.
         tile: (height, width) in pixels, any positive ints; (1, 1) lists single pixels; None lets
             the tuning table choose.
         capacity: room in the list; None makes room for the most tiles that a mask of this shape can
@@ -59,14 +59,14 @@ def tile_index(
         TypeError, ValueError: for a wrong rank, dtype, tile, capacity or alignment, for more tiles
             than int32 can count, and when a named implementation cannot run.
     """
-    index = build_index(spatial_mask, tile, capacity, ordered, align, implementation)
+    index = build_index(mask, tile, capacity, ordered, align, implementation)
     shapes = f"bool{list(index.shape)}, tile {index.tile[0]}x{index.tile[1]}"
     record("tile_index", shapes, plan("tile_index", implementation, NAMES), None, index)
     return index
 
 
 def build_index(
-    spatial_mask: Bool[ArrayLike, "B H W"],
+    mask: Bool[ArrayLike, "B H W"],
     tile: tuple[int, int] | None = None,
     capacity: int | None = None,
     ordered: bool = False,
@@ -74,14 +74,14 @@ def build_index(
     implementation: Implementation = None,
 ) -> TileIndex:
     """As `tile_index`, for an op that lists a mask itself: no call of its own for `js.explain`."""
-    shape = check_spatial_mask(spatial_mask)
+    shape = check_spatial_mask(mask)
     check_align(align)
     if not isinstance(ordered, (bool, np.bool_)):
         raise TypeError(f"ordered must be a bool, not {type(ordered).__name__}")
     tile = default_tile() if tile is None else check_tile(tile)
     check_size(shape, tile, align)
     room = room_for(shape, tile, align, capacity)
-    mask = jnp.asarray(spatial_mask)
+    mask = jnp.asarray(mask)
     check_sharding(mask)
     if align == "grid":
         key = implementation_key(implementation)

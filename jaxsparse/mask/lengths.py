@@ -18,7 +18,7 @@ def lengths_mask(lengths: Int[ArrayLike, "*batch"], n: int) -> Bool[Array, "*bat
         n: the longest length, 0 or more.
 
     Returns:
-        bool[*batch, n]: a `token_mask` for `masked_dense`, or with `[..., None]` and granularity
+        bool[*batch, n]: a `mask` for `masked_dense`, or with `[..., None]` and granularity
         (1, k) a mask of rows for `masked_matmul`.
 
     Raises:

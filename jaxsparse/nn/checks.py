@@ -48,17 +48,17 @@ def check_mask(name: str, value: Any, shape: tuple[int, ...], takes: str = "bool
         raise ValueError(f"{name} has shape {tuple(value.shape)}; these inputs need {shape}")
 
 
-def check_tokens(inputs: Any, token_mask: Any, base: Any) -> None:
+def check_tokens(inputs: Any, mask: Any, base: Any) -> None:
     """What a MaskedDense is called with; a TileIndex and the base's shape are left to the op.
 
     Raises:
         TypeError, ValueError: naming the argument.
     """
-    check_array("inputs", inputs, "d" if token_mask is None else "tokens d")
+    check_array("inputs", inputs, "d" if mask is None else "tokens d")
     check_width("inputs", inputs)
-    if token_mask is not None and not isinstance(token_mask, TileIndex):
+    if mask is not None and not isinstance(mask, TileIndex):
         shape = tuple(inputs.shape[:-1])
-        check_mask("token_mask", token_mask, shape, "bool, or a TileIndex of tokens")
+        check_mask("mask", mask, shape, "bool, or a TileIndex of tokens")
     if base is not None:
         check_array("base", base, "")
 

@@ -99,7 +99,7 @@ def run(
     x: Float[Array, "*batch H W C"],
     kernel: Float[Array, "kh kw C/g O"],
     bias: Float[Array, "O"] | None,
-    spatial_mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex,
+    mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex,
     base: Float[ArrayLike, "*batch Ho Wo O"] | None,
     residual: Float[ArrayLike, "*batch Ho Wo O"] | None,
     *,
@@ -131,13 +131,12 @@ def run(
     many = math.prod(batch)
     pads = resolve_padding(padding, size, window, steps, dilation)
     out = Geometry(steps, pads, dilation, (1, 1), groups).out_size(size, window)
-    if not isinstance(spatial_mask, TileIndex):
-        check_mask("spatial_mask", spatial_mask, (*batch, *out), MASK_TAKES)
-        spatial_mask = jnp.asarray(spatial_mask).reshape(many, *out)
-    elif spatial_mask.shape != (many, *out):
+    if not isinstance(mask, TileIndex):
+        check_mask("mask", mask, (*batch, *out), MASK_TAKES)
+        mask = jnp.asarray(mask).reshape(many, *out)
+    elif mask.shape != (many, *out):
         raise ValueError(
-            f"spatial_mask is a TileIndex of a mask {spatial_mask.shape}; the result has "
-            f"{(many, *out)}"
+            f"mask is a TileIndex of a mask {mask.shape}; the result has {(many, *out)}"
         )
     flat: dict[str, Any] = {}
     for name, given in (("base", base), ("residual", residual)):
@@ -148,7 +147,7 @@ def run(
     y = masked_conv(
         x.reshape(many, *x.shape[-3:]),
         kernel,
-        spatial_mask,
+        mask,
         strides=steps,
         padding=pads,
         dilation=dilation,

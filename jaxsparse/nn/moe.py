@@ -94,7 +94,7 @@ def check_options(
     return num_experts, hidden, options
 
 
-def check_inputs(inputs: Any, token_mask: Any) -> None:
+def check_inputs(inputs: Any, mask: Any) -> None:
     """`inputs` are tokens, and the mask is theirs.
 
     Raises:
@@ -104,8 +104,8 @@ def check_inputs(inputs: Any, token_mask: Any) -> None:
     check_width("inputs", inputs)
     if not jnp.issubdtype(inputs.dtype, jnp.floating):
         raise TypeError(f"inputs has dtype {inputs.dtype}; it takes float32, bfloat16 or float16")
-    if token_mask is not None:
-        check_mask("token_mask", token_mask, tuple(inputs.shape[:-1]))
+    if mask is not None:
+        check_mask("mask", mask, tuple(inputs.shape[:-1]))
 
 
 def parameter_shapes(
@@ -122,7 +122,7 @@ def parameter_shapes(
 def run(
     x: Float[Array, "*batch d"],
     params: Mapping[str, jax.Array],
-    token_mask: Bool[ArrayLike, "*batch"] | None,
+    mask: Bool[ArrayLike, "*batch"] | None,
     options: Options,
 ) -> tuple[jax.Array, jax.Array]:
     """The layer on promoted arrays: (result like x, load-balance loss float32[]).
@@ -130,7 +130,7 @@ def run(
     Args:
         x: the tokens.
         params: those of `parameter_shapes`; the experts' in x's dtype.
-        token_mask: tokens that count, as `check_inputs` passed it; None: all of them.
+        mask: tokens that count, as `check_inputs` passed it; None: all of them.
         options: of the layer.
 
     Raises:
@@ -141,10 +141,10 @@ def run(
             f"inputs, dtype and param_dtype promote to {x.dtype}; "
             "the layer computes in float32, bfloat16 or float16"
         )
-    for leaf in jax.tree.leaves((x, token_mask, params)):
+    for leaf in jax.tree.leaves((x, mask, params)):
         check_sharding(leaf)
     batch, tokens = x.shape[:-1], x.reshape(-1, x.shape[-1])
-    mask = None if token_mask is None else jnp.asarray(token_mask).reshape(-1)
+    mask = None if mask is None else jnp.asarray(mask).reshape(-1)
     logits = route_logits(tokens, params["router"], mask)
     if options.routing == "top_k":
         plan = choose_experts(logits, mask, options)
@@ -231,7 +231,7 @@ def choose_experts(
     normalize = options.normalize if options.normalize is not None else options.top_k > 1
     how = options.implementation
     ids, weights, sums = top_experts(
-        logits, options.top_k, token_mask=mask, normalize=normalize, implementation=how
+        logits, options.top_k, mask=mask, normalize=normalize, implementation=how
     )
     routing = route(ids, logits.shape[1], implementation=how)
     count = jnp.int32(logits.shape[0]) if mask is None else mask.sum()

@@ -67,5 +67,5 @@ def test_on_a_gpu_one_call_makes_all_of_it():
 
 
 def test_bad_mask():
-    with pytest.raises(TypeError, match="spatial_mask"):
+    with pytest.raises(TypeError, match="mask"):
         affected_index(jnp.zeros((1, 16, 16)), [[(3, 1)]], (8, 8))

@@ -136,10 +136,10 @@ def test_vmap_folds_masks_and_costs(implementation):
         ({"costs": COSTS[:, :2]}, "costs must be float32"),
         ({"costs": COSTS.astype(np.float64)}, "costs must be float32"),
         ({"capacities": [1, 2]}, "capacities has 2 entries; tiles has 1"),
-        ({"spatial_mask": np.ones((4, 4), bool)}, "spatial_mask has shape"),
+        ({"mask": np.ones((4, 4), bool)}, "mask has shape"),
     ],
 )
 def test_bad_input(change, match):
-    arguments = {"spatial_mask": np.ones((1, 4, 4), bool), "tiles": ((4, 4),), "costs": COSTS}
+    arguments = {"mask": np.ones((1, 4, 4), bool), "tiles": ((4, 4),), "costs": COSTS}
     with pytest.raises(ValueError, match=match):
         portfolio_index(**(arguments | change))

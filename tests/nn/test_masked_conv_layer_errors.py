@@ -55,12 +55,12 @@ def test_calls_name_the_argument(face, rng):
     x = image(rng)
     layer = face.masked()
     mask = jnp.ones((2, 9, 11), bool)
-    with pytest.raises(TypeError, match="spatial_mask has dtype float32"):
+    with pytest.raises(TypeError, match="mask has dtype float32"):
         layer(x, mask.astype(jnp.float32))
     for wrong in (mask[0], mask[:, :-1]):
-        with pytest.raises(ValueError, match=r"spatial_mask has shape .* need \(2, 9, 11\)"):
+        with pytest.raises(ValueError, match=r"mask has shape .* need \(2, 9, 11\)"):
             layer(x, wrong)
-    with pytest.raises(ValueError, match=r"spatial_mask is a TileIndex of a mask \(2, 8, 11\)"):
+    with pytest.raises(ValueError, match=r"mask is a TileIndex of a mask \(2, 8, 11\)"):
         layer(x, index(mask[:, :-1]))
     for base in (jnp.zeros((9, 11, OUT)), jnp.zeros((2, 9, 11, OUT + 1))):
         with pytest.raises(ValueError, match=r"base is float32.*result is float32\[2, 9, 11, 6\]"):
@@ -82,7 +82,7 @@ def test_what_is_no_array_is_named(face, rng):
         with pytest.raises(TypeError, match="inputs must be an array, not list"):
             layer(x.tolist(), given)
     for given, name in (("m", "str"), (mask.tolist(), "list")):
-        with pytest.raises(TypeError, match=f"spatial_mask must be an array .* not {name}"):
+        with pytest.raises(TypeError, match=f"mask must be an array .* not {name}"):
             layer(x, given)
 
 

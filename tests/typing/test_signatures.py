@@ -106,4 +106,4 @@ def test_a_subclass_shows_its_own_constructor():
 
     assert list(inspect.signature(Wider).parameters) == ["width", "rngs"]
     call = inspect.signature(Wider(4, rngs=nnx.Rngs(0)))
-    assert list(call.parameters) == ["inputs", "token_mask", "base"]
+    assert list(call.parameters) == ["inputs", "mask", "base"]

@@ -53,21 +53,21 @@ class MaskedConv(linen.Conv):
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         inputs: Float[ArrayLike, "*batch H W C"],
-        spatial_mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex | None = None,
+        mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex | None = None,
         *,
         base: Float[ArrayLike, "*batch Ho Wo features"] | None = None,
         residual: Float[ArrayLike, "*batch Ho Wo features"] | None = None,
     ) -> Float[Array, "*batch Ho Wo features"]:
-        """`where(spatial_mask, activation(conv(inputs) + bias + residual), base)`.
+        """`where(mask, activation(conv(inputs) + bias + residual), base)`.
 
         Args:
             inputs: float32, bfloat16 or float16 [*batch, H, W, C]; promoted with the parameters
                 as in flax.
-            spatial_mask: the output pixels to compute, bool[*batch, Ho, Wo] or a `js.TileIndex` of
+            mask: the output pixels to compute, bool[*batch, Ho, Wo] or a `js.TileIndex` of
                 all batch axes flattened; None computes every pixel with XLA's dense convolution,
                 exactly like flax.
             base: what the other pixels are, in the result's dtype; None means zeros. Not read when
-                `spatial_mask` is None.
+                `mask` is None.
             residual: added before the activation, in the result's shape and dtype.
 
         Returns:
@@ -78,7 +78,7 @@ class MaskedConv(linen.Conv):
         """
         conv.check_inputs(inputs, self.feature_group_count)
         inputs = jnp.asarray(inputs)
-        if spatial_mask is None:
+        if mask is None:
             return conv.finish_dense(super().__call__(inputs), self.activation, residual)
         shape = (*self.kernel_size, inputs.shape[-1] // self.feature_group_count, self.features)  # pyright: ignore
         kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
@@ -90,14 +90,14 @@ class MaskedConv(linen.Conv):
         if self.use_bias:
             bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype)
         x, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
-        return self._masked(x, kernel, bias, spatial_mask, base, residual)
+        return self._masked(x, kernel, bias, mask, base, residual)
 
     def _masked(
         self,
         x: jax.Array | None,
         kernel: jax.Array | None,
         bias: jax.Array | None,
-        spatial_mask: ArrayLike | TileIndex,
+        mask: ArrayLike | TileIndex,
         base: ArrayLike | None,
         residual: ArrayLike | None,
     ) -> jax.Array:
@@ -107,7 +107,7 @@ class MaskedConv(linen.Conv):
             x,
             kernel,
             bias,
-            spatial_mask,
+            mask,
             base,
             residual,
             strides=self.strides,

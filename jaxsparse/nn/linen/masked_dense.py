@@ -47,19 +47,19 @@ class MaskedDense(linen.Dense):
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         inputs: Float[ArrayLike, "*batch d"],
-        token_mask: Bool[ArrayLike, "*batch"] | TileIndex | None = None,
+        mask: Bool[ArrayLike, "*batch"] | TileIndex | None = None,
         *,
         base: Float[ArrayLike, "*batch features"] | None = None,
     ) -> Float[Array, "*batch features"]:
-        """`where(token_mask, activation(dense(inputs)), base)`.
+        """`where(mask, activation(dense(inputs)), base)`.
 
         Args:
             inputs: float32, bfloat16 or float16 [*batch, d]; promoted with the parameters as in
                 flax.
-            token_mask: bool[*batch] or an index of it (`jaxsparse.token_index`);
+            mask: bool[*batch] or an index of it (`jaxsparse.token_index`);
                 None computes every token with XLA's dense product, exactly like flax.
             base: what the other tokens are, in the result's dtype; None means zeros. Not read when
-                `token_mask` is None.
+                `mask` is None.
 
         Returns:
             [*batch, features] in the promoted dtype.
@@ -67,9 +67,9 @@ class MaskedDense(linen.Dense):
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
         """
-        check_tokens(inputs, token_mask, base)
+        check_tokens(inputs, mask, base)
         inputs = jnp.asarray(inputs)
-        if token_mask is None:
+        if mask is None:
             return ACTIVATIONS[self.activation](super().__call__(inputs))
         shape = (inputs.shape[-1], self.features)
         kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
@@ -80,7 +80,7 @@ class MaskedDense(linen.Dense):
         return masked_dense(
             x,  # pyright: ignore[reportArgumentType]
             kernel,  # pyright: ignore[reportArgumentType]
-            token_mask,
+            mask,
             bias=bias,
             activation=self.activation,
             base=base,

@@ -62,13 +62,13 @@ class MoE(linen.Module):
     def __call__(
         self,
         inputs: Float[ArrayLike, "*batch d"],
-        token_mask: Bool[ArrayLike, "*batch"] | None = None,
+        mask: Bool[ArrayLike, "*batch"] | None = None,
     ) -> tuple[Float[Array, "*batch d"], Float[Array, ""]]:
         """The mixture, and the loss that keeps it balanced.
 
         Args:
             inputs: float32, bfloat16 or float16 [*batch, d].
-            token_mask: bool[*batch]: tokens that count; the others are not read and give zero.
+            mask: bool[*batch]: tokens that count; the others are not read and give zero.
                 None: all of them.
 
         Returns:
@@ -93,7 +93,7 @@ class MoE(linen.Module):
             dtype=self.dtype,
             param_dtype=self.param_dtype,
         )
-        moe.check_inputs(inputs, token_mask)
+        moe.check_inputs(inputs, mask)
         inputs = jnp.asarray(inputs)
         shapes = moe.parameter_shapes(inputs.shape[-1], num_experts, hidden, self.activation)
         inits: dict[str, Any] = dict.fromkeys(shapes, self.kernel_init)
@@ -108,6 +108,6 @@ class MoE(linen.Module):
         return moe.run(
             x,  # pyright: ignore[reportArgumentType]
             params | dict(zip(experts, promoted, strict=True)),
-            token_mask,
+            mask,
             options,
         )

@@ -120,21 +120,21 @@ class MaskedConv(nnx.Conv):
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         inputs: Float[ArrayLike, "*batch H W C"],
-        spatial_mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex | None = None,
+        mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex | None = None,
         *,
         base: Float[ArrayLike, "*batch Ho Wo O"] | None = None,
         residual: Float[ArrayLike, "*batch Ho Wo O"] | None = None,
     ) -> Float[Array, "*batch Ho Wo O"]:
-        """`where(spatial_mask, activation(conv(inputs) + bias + residual), base)`.
+        """`where(mask, activation(conv(inputs) + bias + residual), base)`.
 
         Args:
             inputs: float32, bfloat16 or float16 [*batch, H, W, C]; promoted with the parameters
                 as in flax.
-            spatial_mask: the output pixels to compute, bool[*batch, Ho, Wo] or a `js.TileIndex` of
+            mask: the output pixels to compute, bool[*batch, Ho, Wo] or a `js.TileIndex` of
                 all batch axes flattened; None computes every pixel with XLA's dense convolution,
                 exactly like flax.
             base: what the other pixels are, in the result's dtype; None means zeros. Not read when
-                `spatial_mask` is None.
+                `mask` is None.
             residual: added before the activation, in the result's shape and dtype.
 
         Returns:
@@ -145,7 +145,7 @@ class MaskedConv(nnx.Conv):
         """
         conv.check_inputs(inputs, self.feature_group_count)
         inputs = jnp.asarray(inputs)
-        if spatial_mask is None:
+        if mask is None:
             return conv.finish_dense(super().__call__(inputs), self.activation, residual)
         kernel = self.kernel[...]
         if self.mask is not None:
@@ -160,7 +160,7 @@ class MaskedConv(nnx.Conv):
             x,
             kernel,
             bias,
-            spatial_mask,
+            mask,
             base,
             residual,
             strides=self.strides,

@@ -96,19 +96,19 @@ class MaskedDense(nnx.Linear):
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         inputs: Float[ArrayLike, "*batch d"],
-        token_mask: Bool[ArrayLike, "*batch"] | TileIndex | None = None,
+        mask: Bool[ArrayLike, "*batch"] | TileIndex | None = None,
         *,
         base: Float[ArrayLike, "*batch n"] | None = None,
     ) -> Float[Array, "*batch n"]:
-        """`where(token_mask, activation(linear(inputs)), base)`.
+        """`where(mask, activation(linear(inputs)), base)`.
 
         Args:
             inputs: float32, bfloat16 or float16 [*batch, d]; promoted with the parameters as in
                 flax.
-            token_mask: bool[*batch] or an index of it (`jaxsparse.token_index`);
+            mask: bool[*batch] or an index of it (`jaxsparse.token_index`);
                 None computes every token with XLA's dense product, exactly like flax.
             base: what the other tokens are, in the result's dtype; None means zeros. Not read when
-                `token_mask` is None.
+                `mask` is None.
 
         Returns:
             [*batch, out_features] in the promoted dtype, or in `preferred_element_type`, which
@@ -117,16 +117,16 @@ class MaskedDense(nnx.Linear):
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
         """
-        check_tokens(inputs, token_mask, base)
+        check_tokens(inputs, mask, base)
         inputs = jnp.asarray(inputs)
-        if token_mask is None:
+        if mask is None:
             return ACTIVATIONS[self.activation](super().__call__(inputs))
         bias = None if self.bias is None else self.bias[...]
         x, kernel, bias = self.promote_dtype((inputs, self.kernel[...], bias), dtype=self.dtype)
         return masked_dense(
             x,
             kernel,
-            token_mask,
+            mask,
             bias=bias,
             activation=self.activation,
             base=base,

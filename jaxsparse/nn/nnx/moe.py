@@ -91,13 +91,13 @@ class MoE(nnx.Module):
     def __call__(
         self,
         inputs: Float[ArrayLike, "*batch d"],
-        token_mask: Bool[ArrayLike, "*batch"] | None = None,
+        mask: Bool[ArrayLike, "*batch"] | None = None,
     ) -> tuple[Float[Array, "*batch d"], Float[Array, ""]]:
         """The mixture, and the loss that keeps it balanced.
 
         Args:
             inputs: float32, bfloat16 or float16 [*batch, d].
-            token_mask: bool[*batch]: tokens that count; the others are not read and give zero.
+            mask: bool[*batch]: tokens that count; the others are not read and give zero.
                 None: all of them.
 
         Returns:
@@ -107,7 +107,7 @@ class MoE(nnx.Module):
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
         """
-        moe.check_inputs(inputs, token_mask)
+        moe.check_inputs(inputs, mask)
         inputs = jnp.asarray(inputs)
         if inputs.shape[-1] != self.router.shape[0]:
             raise ValueError(f"inputs has shape {inputs.shape}; in_features={self.router.shape[0]}")
@@ -115,4 +115,4 @@ class MoE(nnx.Module):
         arrays = {name: p[...] for name, p in experts.items() if p is not None}
         x, *promoted = promote_dtype((inputs, *arrays.values()), dtype=self.dtype)
         params = dict(zip(arrays, promoted, strict=True))
-        return moe.run(x, params | {"router": self.router[...]}, token_mask, self.options)
+        return moe.run(x, params | {"router": self.router[...]}, mask, self.options)

@@ -43,7 +43,7 @@ from jaxsparse.select.explain import check_overflow
 def masked_conv(
     x: Float[ArrayLike, "B H W C"],
     kernel: Float[ArrayLike, "kh kw C/g O"],
-    active: Bool[ArrayLike, "B Ho Wo"] | TileIndex,
+    mask: Bool[ArrayLike, "B Ho Wo"] | TileIndex,
     *,
     strides: Pair = 1,
     padding: Padding = "SAME",
@@ -65,7 +65,7 @@ def masked_conv(
 def masked_conv(
     x: Float[ArrayLike, "B H W C"],
     kernel: Float[ArrayLike, "kh kw C/g O"],
-    active: Bool[ArrayLike, "B Ho Wo"] | TileIndex,
+    mask: Bool[ArrayLike, "B Ho Wo"] | TileIndex,
     *,
     strides: Pair = 1,
     padding: Padding = "SAME",
@@ -86,7 +86,7 @@ def masked_conv(
 def masked_conv(
     x: Float[ArrayLike, "B H W C"],
     kernel: Float[ArrayLike, "kh kw C/g O"],
-    active: Bool[ArrayLike, "B Ho Wo"] | TileIndex,
+    mask: Bool[ArrayLike, "B Ho Wo"] | TileIndex,
     *,
     strides: Pair = 1,
     padding: Padding = "SAME",
@@ -113,7 +113,7 @@ def masked_conv(
     Args:
         x: float32, bfloat16 or float16 [B, H, W, C].
         kernel: same dtype as x, [kh, kw, C/groups, O].
-        active: which output pixels to compute: bool[B, Ho, Wo], or a `TileIndex` of it, built once
+        mask: which output pixels to compute: bool[B, Ho, Wo], or a `TileIndex` of it, built once
             for many ops.
         strides: one or two positive ints.
         padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)), of which
@@ -148,14 +148,14 @@ def masked_conv(
     """
     options = (strides, padding, dilation, groups, bias, activation, base, residual, precision)
     more = (preferred_element_type, record, recorder, implementation)
-    return convolve("masked_conv", x, kernel, active, *options, *more)
+    return convolve("masked_conv", x, kernel, mask, *options, *more)
 
 
 def convolve(
     called: str,
     x: ArrayLike,
     kernel: ArrayLike,
-    active: ArrayLike | TileIndex,
+    mask: ArrayLike | TileIndex,
     strides: Pair = 1,
     padding: Padding = "SAME",
     dilation: Pair = 1,
@@ -208,14 +208,14 @@ def convolve(
         implementation_key(implementation),
         called,
     )
-    index = _index(params, x, kernel, active, shape, base is None)
+    index = _index(params, x, kernel, mask, shape, base is None)
     check_overflow(called, index)
     if recorder is None:
         explain(params, x, kernel, index, fills=base is None)
     else:
         check_recorder("x", recorder, x.shape)
     segment = check_record(record, activation, kernel.shape[3])
-    cover = None if recorder is None or isinstance(active, TileIndex) else jnp.asarray(active)
+    cover = None if recorder is None or isinstance(mask, TileIndex) else jnp.asarray(mask)
     out = _run(params, *lift(x, kernel, bias, base, residual, index, recorder, cover))
     return (out, record_channels(out, segment, params.implementation)) if segment else out
 
@@ -260,21 +260,19 @@ def _index(
     params: ConvParams,
     x: jax.Array,
     kernel: jax.Array,
-    active: Any,
+    mask: Any,
     shape: tuple[int, ...],
     fills: bool,
 ) -> TileIndex:
-    """`active` as an index of a result with the spatial shape (B, Ho, Wo)."""
-    if isinstance(active, TileIndex):
-        if active.shape != shape:
-            raise ValueError(
-                f"active is a TileIndex of a mask {active.shape}; the result has {shape}"
-            )
-        check_single("active", active)
-        return active
-    check_rank("active", active, 3)
-    if active.dtype != np.bool_:
-        raise TypeError(f"active has dtype {active.dtype}; it takes a bool mask or a TileIndex")
-    if active.shape != shape:
-        raise ValueError(f"active has shape {active.shape}; the result's mask has {shape}")
-    return index_of_mask(params, x, kernel, jnp.asarray(active), fills=fills)
+    """`mask` as an index of a result with the spatial shape (B, Ho, Wo)."""
+    if isinstance(mask, TileIndex):
+        if mask.shape != shape:
+            raise ValueError(f"mask is a TileIndex of a mask {mask.shape}; the result has {shape}")
+        check_single("mask", mask)
+        return mask
+    check_rank("mask", mask, 3)
+    if mask.dtype != np.bool_:
+        raise TypeError(f"mask has dtype {mask.dtype}; it takes a bool mask or a TileIndex")
+    if mask.shape != shape:
+        raise ValueError(f"mask has shape {mask.shape}; the result's mask has {shape}")
+    return index_of_mask(params, x, kernel, jnp.asarray(mask), fills=fills)

@@ -60,7 +60,7 @@ class _Spec:
 def masked_conv_stack(
     x: Float[ArrayLike, "B H W C"],
     kernels: Sequence[Float[ArrayLike, "kh kw C O"]],
-    active: Bool[ArrayLike, "B H W"] | TileIndex,
+    mask: Bool[ArrayLike, "B H W"] | TileIndex,
     bases: Sequence[Float[ArrayLike, "B H W O"]],
     *,
     biases: Sequence[Float[ArrayLike, "O"] | None] | None = None,
@@ -71,7 +71,7 @@ def masked_conv_stack(
     """Convolutions one after the other at the active pixels of one index: what an edit leaves to do
     in a stack of residual blocks.
 
-    Layer l is `masked_conv(input, kernels[l], active, bias=biases[l], activation=activations[l],
+    Layer l is `masked_conv(input, kernels[l], mask, bias=biases[l], activation=activations[l],
     base=bases[l], residual=...)`, padded "SAME", of stride 1; its input is the result of the layer
     before, x for the first.
 
@@ -79,7 +79,7 @@ def masked_conv_stack(
         x: float32, bfloat16 or float16 [B, H, W, C].
         kernels: of each layer, of x's dtype; O is C but for the last layer, which may have any
             number of outputs.
-        active: bool[B, H, W], or a `TileIndex` of it; tiles whose sides are multiples of 8 are what
+        mask: bool[B, H, W], or a `TileIndex` of it; tiles whose sides are multiples of 8 are what
             one launch takes.
         bases: what each result starts as, of its shape and of x's dtype; their buffers become the
             results' where they may be donated.
@@ -118,13 +118,13 @@ def masked_conv_stack(
         raise ValueError(f"residuals[{count - 1}]={added[-1]}: that layer has other outputs than x")
     spec = _Spec(tuple(each), added, implementation_key(implementation))
     index = (
-        active
-        if isinstance(active, TileIndex)
-        else build_index(active, BLOCK, implementation=implementation)
+        mask
+        if isinstance(mask, TileIndex)
+        else build_index(mask, BLOCK, implementation=implementation)
     )
     if index.shape != x.shape[:3]:
-        raise ValueError(f"active has shape {index.shape}; x has {x.shape[:3]} pixels")
-    check_single("active", index)
+        raise ValueError(f"mask has shape {index.shape}; x has {x.shape[:3]} pixels")
+    check_single("mask", index)
     fits = [None if b is None else jnp.asarray(b).astype(jnp.float32) for b in given["biases"]]
     implementations = plan("masked_conv_stack", implementation, NAMES)
     offered = "cuda" in implementations.values()

@@ -31,7 +31,7 @@ from jaxsparse.ops.masked_conv.api import convolve
 def masked_dense(
     x: Float[ArrayLike, "*batch d"],
     w: Float[ArrayLike, "d n"],
-    token_mask: Bool[ArrayLike, "*batch"] | TileIndex,
+    mask: Bool[ArrayLike, "*batch"] | TileIndex,
     *,
     bias: Float[ArrayLike, "n"] | None = None,
     activation: Activation | None = None,
@@ -40,7 +40,7 @@ def masked_dense(
     preferred_element_type: DTypeLike | None = None,
     implementation: Implementation = None,
 ) -> Float[Array, "*batch n"]:
-    """A dense layer at the tokens that count only: `where(token_mask, activation(x @ w + bias),
+    """A dense layer at the tokens that count only: `where(mask, activation(x @ w + bias),
     base)`.
 
     The other tokens are neither read (they may hold NaN) nor multiplied; so a padded batch costs
@@ -50,7 +50,7 @@ def masked_dense(
     Args:
         x: float32, bfloat16 or float16 [*batch, d], one batch axis or more.
         w: same dtype as x, [d, n].
-        token_mask: bool[*batch] (`js.lengths_mask` makes one of lengths), or a `TileIndex` from
+        mask: bool[*batch] (`js.lengths_mask` makes one of lengths), or a `TileIndex` from
             `js.token_index`, built once for many layers.
         bias: [n], added in float32.
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), applied before rounding.
@@ -95,7 +95,7 @@ def masked_dense(
         "masked_dense",
         x.reshape(*rows, x.shape[-1]),
         w[None, None],
-        _index(token_mask, batch, implementation),
+        _index(mask, batch, implementation),
         bias=bias,
         activation=activation,
         base=None if base is None else base.reshape(*rows, n),
@@ -107,13 +107,13 @@ def masked_dense(
 
 
 def token_index(
-    token_mask: Bool[ArrayLike, "*batch"], *, implementation: Implementation = None
+    mask: Bool[ArrayLike, "*batch"], *, implementation: Implementation = None
 ) -> TileIndex:
     """The index of a token mask, to share among the layers that work on the same tokens: what
     `masked_dense` takes in place of the mask.
 
     Args:
-        token_mask: bool[*batch], one axis or more.
+        mask: bool[*batch], one axis or more.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:
@@ -122,27 +122,27 @@ def token_index(
     Raises:
         TypeError, ValueError: for another dtype, a scalar, or an implementation that cannot run.
     """
-    check_array("token_mask", token_mask)
-    mask = as_array("token_mask", token_mask)
+    check_array("mask", mask)
+    mask = as_array("mask", mask)
     if mask.dtype != np.bool_:
-        raise TypeError(f"token_mask has dtype {mask.dtype}; it takes bool")
+        raise TypeError(f"mask has dtype {mask.dtype}; it takes bool")
     if not mask.shape:
-        raise ValueError("token_mask is a scalar; it needs at least one axis")
+        raise ValueError("mask is a scalar; it needs at least one axis")
     shape = (math.prod(mask.shape[:-1]), 1, mask.shape[-1])
     return build_index(mask.reshape(shape), (1, 1), implementation=implementation)
 
 
-def _index(token_mask: Any, batch: tuple[int, ...], implementation: Implementation) -> TileIndex:
+def _index(mask: Any, batch: tuple[int, ...], implementation: Implementation) -> TileIndex:
     shape = (math.prod(batch[:-1]), 1, batch[-1])
-    if isinstance(token_mask, TileIndex):
-        if token_mask.shape != shape:
+    if isinstance(mask, TileIndex):
+        if mask.shape != shape:
             raise ValueError(
-                f"token_mask is a TileIndex of {token_mask.shape}; x's tokens {batch} need one of "
+                f"mask is a TileIndex of {mask.shape}; x's tokens {batch} need one of "
                 f"{shape}, which js.token_index makes of a mask {batch}"
             )
-        check_single("token_mask", token_mask)
-        return token_mask
-    index = token_index(token_mask, implementation=implementation)
-    if token_mask.shape != batch:
-        raise ValueError(f"token_mask has shape {token_mask.shape}; x's tokens have {batch}")
+        check_single("mask", mask)
+        return mask
+    index = token_index(mask, implementation=implementation)
+    if mask.shape != batch:
+        raise ValueError(f"mask has shape {mask.shape}; x's tokens have {batch}")
     return index

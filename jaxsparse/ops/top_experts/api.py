@@ -52,7 +52,7 @@ def top_experts(
     logits: Float[ArrayLike, "t experts"],
     top_k: int,
     *,
-    token_mask: Bool[ArrayLike, "t"] | None = None,
+    mask: Bool[ArrayLike, "t"] | None = None,
     normalize: bool = False,
     implementation: Implementation = None,
 ) -> TopExperts:
@@ -63,7 +63,7 @@ def top_experts(
     Args:
         logits: float32 [t, experts].
         top_k: experts of a token, 1 to `experts`.
-        token_mask: bool[t]: tokens that count; the others' logits are not read. None: all of them.
+        mask: bool[t]: tokens that count; the others' logits are not read. None: all of them.
         normalize: divide the weights of a token by their sum.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
             "cuda" takes up to 1024 experts; None runs XLA's own operations on a GPU for more.
@@ -75,7 +75,7 @@ def top_experts(
         TypeError, ValueError: for a wrong rank, shape, dtype or number, naming the argument;
             ValueError when a named implementation cannot run.
     """
-    logits, counts = _arrays(logits, token_mask)
+    logits, counts = _arrays(logits, mask)
     top_k = check_positive("top_k", top_k)
     if top_k > logits.shape[1]:
         raise ValueError(f"top_k={top_k} is more than the {logits.shape[1]} experts of logits")
@@ -87,20 +87,19 @@ def top_experts(
     return TopExperts(ids[0], weights[0], sums[0])
 
 
-def _arrays(logits: Any, token_mask: Any) -> tuple[jax.Array, jax.Array | None]:
+def _arrays(logits: Any, mask: Any) -> tuple[jax.Array, jax.Array | None]:
     """Both as jax arrays, checked."""
     check_rank("logits", logits, 2)
     if logits.dtype != np.float32:
         raise TypeError(f"logits has dtype {logits.dtype}; it takes float32")
-    if token_mask is None:
+    if mask is None:
         return jnp.asarray(logits), None
-    check_rank("token_mask", token_mask, 1)
-    if token_mask.dtype != np.bool_ or token_mask.shape != logits.shape[:1]:
+    check_rank("mask", mask, 1)
+    if mask.dtype != np.bool_ or mask.shape != logits.shape[:1]:
         raise ValueError(
-            f"token_mask has dtype {token_mask.dtype} and shape {token_mask.shape}; "
-            f"it needs bool[{logits.shape[0]}]"
+            f"mask has dtype {mask.dtype} and shape {mask.shape}; it needs bool[{logits.shape[0]}]"
         )
-    return jnp.asarray(logits), jnp.asarray(token_mask)
+    return jnp.asarray(logits), jnp.asarray(mask)
 
 
 def _that_takes(experts: int, implementation: Implementation) -> Implementation:

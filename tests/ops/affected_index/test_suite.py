@@ -13,7 +13,7 @@ STAGES = (((3, 1),), ((3, 2), (3, 1)))
 
 def apply(operands, implementation):
     """Of each stage; lists in ascending order; -1, after the last, stays there."""
-    found = js.affected_index(operands["edited"], STAGES, TILE, implementation=implementation)
+    found = js.affected_index(operands["mask"], STAGES, TILE, implementation=implementation)
     return [
         (jnp.sort(i.ids.astype(jnp.uint32)).astype(jnp.int32), i.count, i.overflow, i.words)
         for i in found
@@ -21,7 +21,7 @@ def apply(operands, implementation):
 
 
 def want(operands):
-    mask, found = operands["edited"], []
+    mask, found = operands["mask"], []
     for layers in STAGES:
         for window, stride in layers:
             mask = spread(mask, (window, window), (stride, stride))
@@ -36,7 +36,7 @@ BITS = "its operand is a mask"
 
 
 def call(**changed):
-    return js.affected_index(**{"edited": MASK, "stages": [[(3, 1)]], "tile": (8, 8), **changed})
+    return js.affected_index(**{"mask": MASK, "stages": [[(3, 1)]], "tile": (8, 8), **changed})
 
 
 PAIRS = r"it takes sequences of \(window, stride\)"
@@ -59,11 +59,11 @@ class TestAffectedIndex(OpSuite):
     spec = OpSpec(
         name="affected_index",
         serves=(js.affected_index,),
-        draw=lambda rng, fill: {"edited": rng.random(SHAPE) < (fill if fill == 1 else fill / 20)},
+        draw=lambda rng, fill: {"mask": rng.random(SHAPE) < (fill if fill == 1 else fill / 20)},
         apply=apply,
         oracle=want,
-        sharded=frozenset({"edited"}),
-        empty=lambda rng: {"edited": np.zeros((0, *SHAPE[1:]), bool)},
+        sharded=frozenset({"mask"}),
+        empty=lambda rng: {"mask": np.zeros((0, *SHAPE[1:]), bool)},
         call=call,
         bad=BAD,
         inapplicable={

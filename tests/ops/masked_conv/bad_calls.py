@@ -13,7 +13,7 @@ RESULT = np.ones((2, 6, 7, 8), np.float32)
 
 
 def call(**changed):
-    return js.masked_conv(**{"x": X, "kernel": KERNEL, "active": MASK, **changed})
+    return js.masked_conv(**{"x": X, "kernel": KERNEL, "mask": MASK, **changed})
 
 
 FLOATS = "it takes float32, bfloat16 or float16"
@@ -50,30 +50,30 @@ BAD = {
     "groups bool": ({"groups": True}, TypeError, "groups=True; it takes a positive int"),
     "groups fraction": ({"groups": 1.0}, TypeError, "groups=1.0; it takes a positive int"),
     "mask shape": (
-        {"active": MASK[:, :5]},
+        {"mask": MASK[:, :5]},
         ValueError,
-        r"active has shape \(2, 5, 7\); the result's mask has \(2, 6, 7\)",
+        r"mask has shape \(2, 5, 7\); the result's mask has \(2, 6, 7\)",
     ),
     "mask dtype": (
-        {"active": MASK.astype(np.int32)},
+        {"mask": MASK.astype(np.int32)},
         TypeError,
-        "active has dtype int32; it takes a bool mask or a TileIndex",
+        "mask has dtype int32; it takes a bool mask or a TileIndex",
     ),
-    "mask rank": ({"active": MASK[0]}, ValueError, r"active has shape \(6, 7\); it needs 3 axes"),
+    "mask rank": ({"mask": MASK[0]}, ValueError, r"mask has shape \(6, 7\); it needs 3 axes"),
     "mask type": (
-        {"active": jax.ShapeDtypeStruct(MASK.shape, bool)},
+        {"mask": jax.ShapeDtypeStruct(MASK.shape, bool)},
         TypeError,
-        "active must be an array, not ShapeDtypeStruct",
+        "mask must be an array, not ShapeDtypeStruct",
     ),
     "index shape": (
-        {"active": js.tile_index(MASK[:, :4])},
+        {"mask": js.tile_index(MASK[:, :4])},
         ValueError,
-        r"active is a TileIndex of a mask \(2, 4, 7\); the result has \(2, 6, 7\)",
+        r"mask is a TileIndex of a mask \(2, 4, 7\); the result has \(2, 6, 7\)",
     ),
     "index stack": (
-        {"active": jax.vmap(lambda mask: js.tile_index(mask, (2, 2)))(MASK[None])},
+        {"mask": jax.vmap(lambda mask: js.tile_index(mask, (2, 2)))(MASK[None])},
         ValueError,
-        r"active is a stack \(1,\) of TileIndex: take it apart with jax.vmap",
+        r"mask is a stack \(1,\) of TileIndex: take it apart with jax.vmap",
     ),
     "stride zero": ({"strides": 0}, ValueError, "strides=0: each must be at least 1"),
     "stride negative": ({"strides": (1, -1)}, ValueError, "strides=.*: each must be at least 1"),

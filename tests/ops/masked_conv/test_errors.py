@@ -42,23 +42,23 @@ def test_offsets_past_int32():
 
 def test_hand_made_index_reads_and_writes_in_bounds(implementation):
     good = js.tile_index(MASK, (2, 2), ordered=True)
-    want = np.asarray(call(active=good, implementation=implementation))
+    want = np.asarray(call(mask=good, implementation=implementation))
     wild = jnp.concatenate([good.ids, jnp.asarray([-7, 2**30, 10**9, -(2**31)], jnp.int32)])
     import dataclasses
 
     index = dataclasses.replace(
         good, ids=wild, count=jnp.int32(wild.shape[0]), capacity=wild.shape[0]
     )
-    np.testing.assert_allclose(call(active=index, implementation=implementation), want, rtol=1e-5)
+    np.testing.assert_allclose(call(mask=index, implementation=implementation), want, rtol=1e-5)
 
 
 def test_donated_and_transposed_operands(implementation, rng):
     x = jnp.asarray(rng.standard_normal((4, 7, 6, 2), np.float32)).transpose(3, 2, 1, 0)
     base = jnp.full((2, 6, 7, 8), 3.0)
     mask = jnp.asarray(rng.random((2, 6, 7)) < 0.5)
-    want = call(x=x, active=mask, base=base, implementation=implementation)
+    want = call(x=x, mask=mask, base=base, implementation=implementation)
     f = jax.jit(
-        lambda base: call(x=x, active=mask, base=base, implementation=implementation),
+        lambda base: call(x=x, mask=mask, base=base, implementation=implementation),
         donate_argnums=0,
     )
     if implementation == "reference" and jax.default_backend() == "gpu":

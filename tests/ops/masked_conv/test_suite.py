@@ -23,7 +23,7 @@ def draw(rng, fill, extras=()):
         "base": rng.standard_normal((*SHAPE, OUTPUTS), np.float32),
         "residual": rng.standard_normal((*SHAPE, OUTPUTS), np.float32),
     }
-    return {k: made[k] for k in ("x", "kernel", *extras)} | {"active": rng.random(SHAPE) < fill}
+    return {k: made[k] for k in ("x", "kernel", *extras)} | {"mask": rng.random(SHAPE) < fill}
 
 
 def apply(operands, implementation, **options):
@@ -31,33 +31,33 @@ def apply(operands, implementation, **options):
 
 
 def want(operands, mask=None, activation=None):
-    mask = operands["active"] if mask is None else mask
+    mask = operands["mask"] if mask is None else mask
     given = {k: operands.get(k) for k in ("bias", "base", "residual")}
     return oracle(operands["x"], operands["kernel"], mask, activation=activation, **given)
 
 
 def reach(operands):
     """Pixels of x that no active pixel's window holds, and residuals that are not added."""
-    padded = np.pad(operands["active"], ((0, 0), (1, 1), (1, 1)))
+    padded = np.pad(operands["mask"], ((0, 0), (1, 1), (1, 1)))
     height, width = SHAPE[1:]
     read = np.any([padded[:, y : y + height, x : x + width] for y in range(3) for x in range(3)], 0)
     free = {"x": np.broadcast_to(~read[..., None], operands["x"].shape)}
     if "residual" in operands:
-        unset = ~operands["active"][..., None]
+        unset = ~operands["mask"][..., None]
         free["residual"] = np.broadcast_to(unset, operands["residual"].shape)
     return free
 
 
 def overflow(rng, extras=(), activation=None):
     operands = draw(rng, 0.6, extras)
-    mask = operands["active"]
+    mask = operands["mask"]
     index = js.tile_index(jnp.asarray(mask), (2, 2), capacity=3, ordered=True)
     assert bool(index.overflow)
     b, y, x = np.indices(mask.shape)
     ids = (b * -(-mask.shape[1] // 2) + y // 2) * -(-mask.shape[2] // 2) + x // 2
     listed = np.isin(ids, np.unique(ids[mask])[:3]) & mask
     index = jax.tree.map(np.asarray, index)
-    return operands | {"active": index}, want(operands, listed, activation), "capacity of 3"
+    return operands | {"mask": index}, want(operands, listed, activation), "capacity of 3"
 
 
 class TestMaskedConv(OpSuite):
@@ -68,7 +68,7 @@ class TestMaskedConv(OpSuite):
         apply=apply,
         oracle=want,
         floats=("x", "kernel"),
-        sharded=frozenset({"x", "active"}),
+        sharded=frozenset({"x", "mask"}),
         empty=lambda rng: {k: v if k == "kernel" else v[:0] for k, v in draw(rng, 0.5).items()},
         unread=reach,
         overflow=overflow,
@@ -90,7 +90,7 @@ class TestMaskedConvFused(OpSuite):
         apply=lambda operands, name: apply(operands, name, activation="silu"),
         oracle=lambda operands: want(operands, activation="silu"),
         floats=("x", "kernel", *ALL),
-        sharded=frozenset({"x", "base", "residual", "active"}),
+        sharded=frozenset({"x", "base", "residual", "mask"}),
         empty=lambda rng: {
             k: v if k in ("kernel", "bias") else v[:0] for k, v in draw(rng, 0.5, ALL).items()
         },
@@ -102,9 +102,9 @@ class TestMaskedConvFused(OpSuite):
     @pytest.mark.parametrize("align", ["grid", "component"])
     def test_tiles(self, implementation, rng, align):
         operands = draw(rng, 0.3, ALL)
-        mask = jnp.asarray(operands.pop("active"))
+        mask = jnp.asarray(operands.pop("mask"))
         given = cast(operands, "float32")
         for tile in ((1, 1), (2, 4), (3, 5), (8, 16)):
             index = js.tile_index(mask, tile, align=align)
-            got = apply(given | {"active": index}, implementation, activation="silu")
+            got = apply(given | {"mask": index}, implementation, activation="silu")
             assert_close(got, want(operands, np.asarray(mask), "silu"), "float32")

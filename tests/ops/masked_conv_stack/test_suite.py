@@ -21,7 +21,7 @@ def draw(rng, fill):
         "kernels": tuple(rng.standard_normal(kernel, np.float32) * scale for _ in range(2)),
         "bases": tuple(rng.standard_normal((*SHAPE, CHANNELS), np.float32) for _ in range(2)),
         "biases": tuple(rng.standard_normal(CHANNELS, np.float32) for _ in range(2)),
-        "active": rng.random(SHAPE) < fill,
+        "mask": rng.random(SHAPE) < fill,
     }
 
 
@@ -31,7 +31,7 @@ def apply(operands, implementation):
 
 
 def want(operands, mask=None):
-    mask = operands["active"] if mask is None else mask
+    mask = operands["mask"] if mask is None else mask
     y, outs = operands["x"], []
     parts = (operands[k] for k in ("kernels", "biases", "bases"))
     for kernel, bias, base, name, at in zip(*parts, ACTIVATIONS, RESIDUALS, strict=True):
@@ -43,7 +43,7 @@ def want(operands, mask=None):
 
 def unread(operands):
     """Pixels of x that no active pixel's window holds."""
-    padded = np.pad(operands["active"], ((0, 0), (1, 1), (1, 1)))
+    padded = np.pad(operands["mask"], ((0, 0), (1, 1), (1, 1)))
     height, width = SHAPE[1:]
     read = np.any([padded[:, y : y + height, x : x + width] for y in range(3) for x in range(3)], 0)
     return {"x": np.broadcast_to(~read[..., None], operands["x"].shape)}
@@ -51,17 +51,17 @@ def unread(operands):
 
 def overflow(rng):
     operands = draw(rng, 0.6)
-    index = js.tile_index(jnp.asarray(operands["active"]), (8, 8), capacity=2, ordered=True)
+    index = js.tile_index(jnp.asarray(operands["mask"]), (8, 8), capacity=2, ordered=True)
     assert bool(index.overflow)
-    listed = operands["active"].copy()
+    listed = operands["mask"].copy()
     listed[:, :, 16:], listed[:, 8:] = False, False  # tiles of 8x8, of which two are listed
-    given = operands | {"active": jax.tree.map(np.asarray, index)}
+    given = operands | {"mask": jax.tree.map(np.asarray, index)}
     return given, want(operands, listed), "capacity of 2"
 
 
 def empty(rng):
     operands = draw(rng, 0.5)
-    first = {k: operands[k][:0] for k in ("x", "active")}
+    first = {k: operands[k][:0] for k in ("x", "mask")}
     return operands | first | {"bases": tuple(b[:0] for b in operands["bases"])}
 
 
@@ -71,7 +71,7 @@ MASK = np.zeros((1, 4, 4), bool)
 
 
 def call(**changed):
-    good = {"x": X, "kernels": [KERNEL] * 2, "active": MASK, "bases": [X] * 2}
+    good = {"x": X, "kernels": [KERNEL] * 2, "mask": MASK, "bases": [X] * 2}
     return js.masked_conv_stack(**{**good, **changed})
 
 
@@ -117,9 +117,9 @@ BAD = {
         r"bases\[0\] is float16.*; x needs float32",
     ),
     "mask shape": (
-        {"active": np.zeros((1, 4, 5), bool)},
+        {"mask": np.zeros((1, 4, 5), bool)},
         ValueError,
-        r"active has shape \(1, 4, 5\); x has \(1, 4, 4\) pixels",
+        r"mask has shape \(1, 4, 5\); x has \(1, 4, 4\) pixels",
     ),
 }
 
@@ -132,7 +132,7 @@ class TestMaskedConvStack(OpSuite):
         apply=apply,
         oracle=want,
         floats=("x", "kernels", "bases", "biases"),
-        sharded=frozenset({"x", "bases", "active"}),
+        sharded=frozenset({"x", "bases", "mask"}),
         empty=empty,
         unread=unread,
         overflow=overflow,

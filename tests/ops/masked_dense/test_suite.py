@@ -16,7 +16,7 @@ def draw(rng, fill):
         "w": rng.standard_normal((DEPTH, OUTPUTS), np.float32) / np.float32(DEPTH**0.5),
         "bias": rng.standard_normal(OUTPUTS, np.float32),
         "base": rng.standard_normal((BATCH, TOKENS, OUTPUTS), np.float32),
-        "token_mask": rng.random((BATCH, TOKENS)) < fill,
+        "mask": rng.random((BATCH, TOKENS)) < fill,
     }
 
 
@@ -25,7 +25,7 @@ def apply(operands, implementation):
 
 
 def want(operands, mask=None):
-    mask = operands["token_mask"] if mask is None else mask
+    mask = operands["mask"] if mask is None else mask
     x = np.where(mask[..., None], operands["x"], 0)
     y = x @ operands["w"] + operands["bias"]
     return np.where(mask[..., None], y / (1 + np.exp(-y)), operands["base"])
@@ -34,12 +34,12 @@ def want(operands, mask=None):
 def overflow(rng):
     """An index of all the tokens, with room for three of them."""
     operands = draw(rng, 0.6)
-    mask = operands["token_mask"]
+    mask = operands["mask"]
     image = jnp.asarray(mask)[:, None]
     index = js.tile_index(image, (1, 1), capacity=3, ordered=True)
     listed = np.zeros(mask.size, bool)
     listed[np.flatnonzero(mask)[:3]] = True
-    given = operands | {"token_mask": jax.tree.map(np.asarray, index)}
+    given = operands | {"mask": jax.tree.map(np.asarray, index)}
     return given, want(operands, listed.reshape(mask.shape)), "capacity of 3"
 
 
@@ -48,7 +48,7 @@ MASK = np.ones((2, 5), bool)
 
 
 def call(**changed):
-    return js.masked_dense(**{"x": X, "w": W, "token_mask": MASK, **changed})
+    return js.masked_dense(**{"x": X, "w": W, "mask": MASK, **changed})
 
 
 BAD = {
@@ -63,24 +63,24 @@ BAD = {
     ),
     "w depth": ({"w": W[:4]}, ValueError, r"w has shape \(4, 10\); x .* needs \[8, n\]"),
     "mask dtype": (
-        {"token_mask": MASK.astype(np.int8)},
+        {"mask": MASK.astype(np.int8)},
         TypeError,
-        "token_mask has dtype int8; it takes",
+        "mask has dtype int8; it takes",
     ),
     "mask shape": (
-        {"token_mask": MASK[:1]},
+        {"mask": MASK[:1]},
         ValueError,
-        r"token_mask has shape \(1, 5\).*\(2, 5\)",
+        r"mask has shape \(1, 5\).*\(2, 5\)",
     ),
     "mask index": (
-        {"token_mask": js.tile_index(MASK[None])},
+        {"mask": js.tile_index(MASK[None])},
         ValueError,
-        r"token_mask is a TileIndex of .* need one of \(2, 1, 5\), which js.token_index makes",
+        r"mask is a TileIndex of .* need one of \(2, 1, 5\), which js.token_index makes",
     ),
     "mask stack": (
-        {"token_mask": jax.vmap(js.token_index)(MASK[None])},
+        {"mask": jax.vmap(js.token_index)(MASK[None])},
         ValueError,
-        r"token_mask is a stack \(1,\) of TileIndex: take it apart with jax.vmap",
+        r"mask is a stack \(1,\) of TileIndex: take it apart with jax.vmap",
     ),
     "bias shape": (
         {"bias": np.ones(3, np.float32)},
@@ -115,12 +115,12 @@ class TestMaskedDense(OpSuite):
         apply=apply,
         oracle=want,
         floats=("x", "w", "bias", "base"),
-        sharded=frozenset({"x", "base", "token_mask"}),
+        sharded=frozenset({"x", "base", "mask"}),
         empty=lambda rng: {
             k: v if k in ("w", "bias") else v[:0] for k, v in draw(rng, 0.5).items()
         },
         unread=lambda operands: {
-            "x": np.broadcast_to(~operands["token_mask"][..., None], operands["x"].shape)
+            "x": np.broadcast_to(~operands["mask"][..., None], operands["x"].shape)
         },
         overflow=overflow,
         call=call,

@@ -57,18 +57,18 @@ MASK = np.ones((1, 8, 8), bool)
 
 
 def call(**changed):
-    return js.tile_index(**{"spatial_mask": MASK, "tile": (4, 4), **changed})
+    return js.tile_index(**{"mask": MASK, "tile": (4, 4), **changed})
 
 
 PAIR = r"it takes a pair \(height, width\) of positive ints"
 BAD = {
-    "rank": ({"spatial_mask": MASK[0]}, ValueError, r"spatial_mask has .* it needs \(B, H, W\)"),
-    "dtype": ({"spatial_mask": MASK.astype(np.int32)}, TypeError, "has dtype int32; it takes bool"),
-    "none": ({"spatial_mask": None}, TypeError, "spatial_mask must be an array, not NoneType"),
+    "rank": ({"mask": MASK[0]}, ValueError, r"mask has .* it needs \(B, H, W\)"),
+    "dtype": ({"mask": MASK.astype(np.int32)}, TypeError, "has dtype int32; it takes bool"),
+    "none": ({"mask": None}, TypeError, "mask must be an array, not NoneType"),
     "shape alone": (
-        {"spatial_mask": jax.ShapeDtypeStruct((1, 8, 8), bool)},
+        {"mask": jax.ShapeDtypeStruct((1, 8, 8), bool)},
         TypeError,
-        "spatial_mask must be an array, not ShapeDtypeStruct",
+        "mask must be an array, not ShapeDtypeStruct",
     ),
     "tile int": ({"tile": 4}, TypeError, f"tile=4; {PAIR}"),
     "tile of three": ({"tile": (4, 4, 4)}, TypeError, rf"tile=\(4, 4, 4\); {PAIR}"),

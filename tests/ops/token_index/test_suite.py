@@ -12,13 +12,13 @@ SHAPE = (2, 3, 37)
 
 def apply(operands, implementation):
     """Its list in ascending order; -1, after the last, stays there."""
-    index = js.token_index(operands["token_mask"], implementation=implementation)
+    index = js.token_index(operands["mask"], implementation=implementation)
     ids = jnp.sort(index.ids.astype(jnp.uint32)).astype(jnp.int32)
     return ids, index.count, index.overflow, index.words
 
 
 def want(operands):
-    mask = operands["token_mask"]
+    mask = operands["mask"]
     image = mask.reshape(-1, 1, mask.shape[-1])
     ids = tiles_of(image, (1, 1))
     return listed(ids, mask.size), np.int32(len(ids)), np.bool_(False), words_of(image)
@@ -32,23 +32,23 @@ class TestTokenIndex(OpSuite):
     spec = OpSpec(
         name="token_index",
         serves=(js.token_index,),
-        draw=lambda rng, fill: {"token_mask": rng.random(SHAPE) < fill},
+        draw=lambda rng, fill: {"mask": rng.random(SHAPE) < fill},
         apply=apply,
         oracle=want,
-        sharded=frozenset({"token_mask"}),
-        empty=lambda rng: {"token_mask": np.zeros((0, *SHAPE[1:]), bool)},
-        call=lambda **changed: js.token_index(**{"token_mask": MASK, **changed}),
+        sharded=frozenset({"mask"}),
+        empty=lambda rng: {"mask": np.zeros((0, *SHAPE[1:]), bool)},
+        call=lambda **changed: js.token_index(**{"mask": MASK, **changed}),
         bad={
             "dtype": (
-                {"token_mask": MASK.astype(np.float32)},
+                {"mask": MASK.astype(np.float32)},
                 TypeError,
-                "token_mask has dtype float32; it takes bool",
+                "mask has dtype float32; it takes bool",
             ),
-            "list": ({"token_mask": [True]}, TypeError, "token_mask must be an array, not list"),
+            "list": ({"mask": [True]}, TypeError, "mask must be an array, not list"),
             "scalar": (
-                {"token_mask": np.bool_(True)},
+                {"mask": np.bool_(True)},
                 ValueError,
-                "token_mask is a scalar; it needs",
+                "mask is a scalar; it needs",
             ),
         },
         inapplicable={

@@ -11,13 +11,13 @@ TOKENS, EXPERTS, TOP_K = 10, 9, 3
 def draw(rng, fill):
     return {
         "logits": rng.standard_normal((TOKENS, EXPERTS), np.float32),
-        "token_mask": rng.random(TOKENS) < fill,
+        "mask": rng.random(TOKENS) < fill,
     }
 
 
 def apply(operands, implementation):
     options = {"normalize": True, "implementation": implementation}
-    return top_experts(operands["logits"], TOP_K, token_mask=operands["token_mask"], **options)
+    return top_experts(operands["logits"], TOP_K, mask=operands["mask"], **options)
 
 
 def want(operands):
@@ -25,7 +25,7 @@ def want(operands):
     logits = np.asarray(operands["logits"], np.float64)
     ids = np.full((len(logits), TOP_K), -1)
     weights, sums = np.zeros(ids.shape), np.zeros(EXPERTS)
-    for t in np.flatnonzero(operands["token_mask"]):
+    for t in np.flatnonzero(operands["mask"]):
         share = np.exp(logits[t] - logits[t].max())
         share /= share.sum()
         ids[t] = np.argsort(-logits[t], kind="stable")[:TOP_K]
@@ -52,10 +52,10 @@ class TestTopExperts(OpSuite):
         apply=apply,
         oracle=want,
         floats=("logits",),
-        sharded=frozenset({"logits", "token_mask"}),
+        sharded=frozenset({"logits", "mask"}),
         empty=lambda rng: {k: v[:0] for k, v in draw(rng, 0.5).items()},
         unread=lambda operands: {
-            "logits": np.broadcast_to(~operands["token_mask"][:, None], (TOKENS, EXPERTS))
+            "logits": np.broadcast_to(~operands["mask"][:, None], (TOKENS, EXPERTS))
         },
         call=call,
         bad={
@@ -72,14 +72,14 @@ class TestTopExperts(OpSuite):
             "top_k past": ({"top_k": 7}, ValueError, "top_k=7 is more than the 6 experts"),
             "top_k zero": ({"top_k": 0}, ValueError, "top_k=0; it takes a positive int"),
             "mask dtype": (
-                {"token_mask": np.ones(4, np.float32)},
+                {"mask": np.ones(4, np.float32)},
                 ValueError,
-                r"token_mask has dtype float32 .* it needs bool\[4\]",
+                r"mask has dtype float32 .* it needs bool\[4\]",
             ),
             "mask shape": (
-                {"token_mask": np.ones(3, bool)},
+                {"mask": np.ones(3, bool)},
                 ValueError,
-                r"token_mask .* shape \(3,\); it needs bool\[4\]",
+                r"mask .* shape \(3,\); it needs bool\[4\]",
             ),
         },
         inapplicable={

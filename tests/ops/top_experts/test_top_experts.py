@@ -52,7 +52,7 @@ def test_any_shape(implementation, data, tokens, experts, masked, normalize):
     mask = rng.random(tokens) < 0.7 if masked else None
     given_mask = None if mask is None else jnp.asarray(mask)
     options = {"normalize": normalize, "implementation": implementation}
-    got = top_experts(jnp.asarray(logits), top_k, token_mask=given_mask, **options)
+    got = top_experts(jnp.asarray(logits), top_k, mask=given_mask, **options)
     check(got, oracle(logits, top_k, mask=mask, normalize=normalize))
 
 
