@@ -12,12 +12,13 @@ import importlib
 import importlib.metadata
 import inspect
 import json
-import os
 import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from jaxsparse.core.device import cores
 
 __all__ = ["collect", "main"]
 
@@ -99,7 +100,7 @@ def _cpu() -> dict[str, Any]:
     return {
         "machine": platform.machine(),
         "model": provenance.cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "kernels": f"kernels for {module.instruction_set()}" if module else f"no kernels: {why}",
         "instruction_set": module.instruction_set() if module else "unknown",
     }

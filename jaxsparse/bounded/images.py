@@ -3,13 +3,14 @@ is available."""
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
+
+from jaxsparse.core.device import cores
 
 _PART = 250  # images at a time
 THRESHOLDS = {32: 184.632, 64: 188.71, 128: 191.003, 256: 192.538}
@@ -71,7 +72,7 @@ def challenge_inputs(
         big = np.matmul(across, np.matmul(down, part).transpose(0, 2, 1))
         out[first : first + len(part)] = (big > THRESHOLDS[side]).reshape(len(part), neurons)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         list(pool.map(fill, range(0, len(images), _PART)))
     return out
 

@@ -2,7 +2,6 @@
 retirements planned."""
 
 import dataclasses
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from jaxsparse.bounded.inspect import build
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.core.contract import BoundedNetworkRow as Row
 from jaxsparse.core.contract import RetireFlag
+from jaxsparse.core.device import cores
 
 RETIRE_ZERO, RETIRE_UPPER = RetireFlag.ZERO, RetireFlag.UPPER
 Shape = tuple[int, int, int, int]
@@ -73,12 +73,12 @@ def checked(layers: Iterable[Any]) -> Iterator[Layer]:
 def _unfolded(layers: Iterator[Layer]) -> Iterator[Layer]:
     """Each layer with every output computed, bundled. No layer needs another for that: one at work
     for each core, and no more in memory."""
-    workers = os.cpu_count() or 1
-    with ThreadPoolExecutor(workers) as pool:
+    at_work = cores()
+    with ThreadPoolExecutor(at_work) as pool:
         ahead: deque[Any] = deque()
         for layer in layers:
             ahead.append(pool.submit(lambda layer: bundle(_unfold(layer)), layer))
-            if len(ahead) > workers:
+            if len(ahead) > at_work:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()

@@ -36,10 +36,15 @@ def home_platform() -> str:
     return "cpu" if jax.default_backend() == "cpu" else "cuda"
 
 
+def cores() -> int:
+    """The CPU's cores that this process may run on."""
+    own = getattr(os, "sched_getaffinity", None)  # where the process may not run everywhere
+    return len(own(0)) if own else os.cpu_count() or 1
+
+
 def workers() -> int:
     """Workers that the scratch has room for; the handler takes as many as its pool has."""
-    own = getattr(os, "sched_getaffinity", None)  # where the process may not run everywhere
-    return min(len(own(0)) if own else os.cpu_count() or 1, MOST_WORKERS)
+    return min(cores(), MOST_WORKERS)
 
 
 def is_hopper() -> bool:

@@ -17,7 +17,7 @@ from jaxtyping import Bool
 from jaxsparse.bits.pack import word_count
 from jaxsparse.ffi import Implementation, check_sharding, dispatch, ffi_call
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
-from jaxsparse.index.checks import check_size, check_spatial_mask, check_tile
+from jaxsparse.index.checks import SIDES, check_size, check_spatial_mask, check_tile, tile_code
 from jaxsparse.index.compact import ListSpec
 from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.mask_list import lister
@@ -30,7 +30,6 @@ from jaxsparse.select.explain import record
 
 Pair = tuple[int, int]
 MAX_STAGES = 4  # cuda/index/affected_index.h: kMaxAffected
-_SIDES = (1, 2, 4, 8, 16, 32)
 _MOST_SHARED = 96 << 10  # bytes; kMostAffectedShared
 
 
@@ -98,8 +97,8 @@ def affected_index(
     """
     shape = check_spatial_mask(mask)
     tile = check_tile(default_tile() if tile is None else tile)
-    if not {*tile} <= {*_SIDES}:
-        raise ValueError(f"tile={tile}; each side is one of {_SIDES}")
+    if not {*tile} <= {*SIDES}:
+        raise ValueError(f"tile={tile}; each side is one of {SIDES}")
     layers = _check_stages(stages)
     axes = tuple(_windows(shape, layers))
     for rows, columns in axes:
@@ -234,7 +233,7 @@ def _cuda(spec: _Spec, mask: jax.Array) -> tuple[jax.Array, ...]:
     results: list[Any] = []
     attributes: dict[str, int] = {}
     items = 0
-    code = 8 * _SIDES.index(spec.tile[0]) + _SIDES.index(spec.tile[1])
+    code = tile_code(spec.tile)
     for t, ((rows, columns), capacity) in enumerate(
         zip(spec.axes, _capacities(spec, images), strict=True)
     ):

@@ -9,6 +9,8 @@ import numpy as np
 from jaxsparse.core.integers import static_int
 
 ALIGNMENTS = ("grid", "component")
+#: The sides of a tile that kernels take in an attribute.
+SIDES = (1, 2, 4, 8, 16, 32)
 
 # The kernels' coordinates are 32-bit; offsets into lists of masks are 64-bit.
 _MAX_AXIS = 2**30
@@ -45,6 +47,11 @@ def check_tile(tile: Any) -> tuple[int, int]:
     if th < 1 or tw < 1:
         raise ValueError(f"tile={tile!r}; it takes a pair (height, width) of positive ints")
     return th, tw
+
+
+def tile_code(tile: tuple[int, int]) -> int:
+    """A tile as the handlers take it: 8 * log2(height) + log2(width), of sides in `SIDES`."""
+    return 8 * SIDES.index(tile[0]) + SIDES.index(tile[1])
 
 
 def check_single(name: str, index: Any) -> None:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int32
 from jaxsparse.bits.pack import word_count
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.ffi.platform import implementation_key
-from jaxsparse.index.checks import check_size, check_spatial_mask, check_tile
+from jaxsparse.index.checks import SIDES, check_size, check_spatial_mask, check_tile, tile_code
 from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.mask_list import PORTFOLIO_SCRATCH
 from jaxsparse.index.types import TileIndex, room_for
@@ -25,7 +25,6 @@ from jaxsparse.reference.portfolio_index import portfolio_index as reference_por
 from jaxsparse.select.costs import COLUMNS
 
 MAX_TILES = 8
-_SIDES = (1, 2, 4, 8, 16, 32)
 
 
 class Portfolio(NamedTuple):
@@ -113,8 +112,8 @@ def _check_tiles(tiles: Any) -> tuple[tuple[int, int], ...]:
     if not 1 <= len(found) <= MAX_TILES:
         raise ValueError(f"tiles has {len(found)} sizes; it takes 1 to {MAX_TILES}")
     for tile in found:
-        if not set(tile) <= set(_SIDES):
-            raise ValueError(f"tiles holds {tile}; each side is one of {_SIDES}")
+        if not set(tile) <= set(SIDES):
+            raise ValueError(f"tiles holds {tile}; each side is one of {SIDES}")
     return found
 
 
@@ -184,7 +183,5 @@ def _native(
 
 
 def _encode(tiles: tuple[tuple[int, int], ...]) -> int:
-    """Byte t: 8 * log2(height) + log2(width) of tile t."""
-    return sum(
-        (8 * _SIDES.index(th) + _SIDES.index(tw)) << (8 * t) for t, (th, tw) in enumerate(tiles)
-    )
+    """Byte t is the code of tile t."""
+    return sum(tile_code(tile) << (8 * t) for t, tile in enumerate(tiles))

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxsparse.core.contract import CpuExecutor
 from jaxsparse.core.device import workers
 from jaxsparse.core.geometry import Geometry
 from jaxsparse.pruned.buckets import share_out
@@ -368,7 +369,7 @@ def pack(problem: Problem, tunables: tuple[int, ...] | None = None) -> Packed:
     order, starts = share_out(pattern.lengths, chosen.parts)
     widest = int(np.diff(starts).max(initial=0))
     return Packed(
-        executor=0,
+        executor=CpuExecutor.STRIPS,
         starts=block_starts(pattern, block),
         indices=windows(pattern.indices, tile, window, geo, block),
         rows=np.concatenate([order, starts]),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, UInt8
 
-MIXED: Literal[0] = 0
-ZERO: Literal[1] = 1
-UPPER: Literal[2] = 2
+from jaxsparse.core.contract import SegmentCode
+
+MIXED = int(SegmentCode.MIXED)
+ZERO = int(SegmentCode.ZERO)
+UPPER = int(SegmentCode.UPPER)
 
 
 @functools.partial(

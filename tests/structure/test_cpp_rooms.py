@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path, PurePosixPath
 
 import pytest
+from structure.graphs import cycles
 
 ROOT = Path(__file__).parents[2]
 CODE = {".h", ".cc", ".cu", ".cuh"}
@@ -53,24 +54,6 @@ def op(path: str) -> str | None:
     """The op whose room a file lies in, or None outside of kernels/."""
     parts = PurePosixPath(path).parts
     return parts[2] if parts[1] == "kernels" and len(parts) > 3 else None
-
-
-def cycles(edges: set[tuple[str, str]]) -> list[list[str]]:
-    """The groups of nodes that reach one another."""
-    below: dict[str, set[str]] = {}
-    for a, b in edges:
-        below.setdefault(a, set()).add(b)
-        below.setdefault(b, set())
-    reach = {}
-    for start in below:
-        seen, todo = set(), [start]
-        while todo:
-            for node in below[todo.pop()] - seen:
-                seen.add(node)
-                todo.append(node)
-        reach[start] = seen
-    groups = {tuple(sorted(b for b in reach[a] if a in reach[b])) for a in below}
-    return [list(group) for group in sorted(groups) if group]
 
 
 def test_the_trees_are_read():

@@ -4,13 +4,13 @@ number of threads.
 
 import importlib
 import importlib.util
-import os
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxsparse.bench.measure.chain import Pool, worst_error
+from jaxsparse.core.device import cores
 from jaxsparse.testing import ConvCase
 
 
@@ -35,7 +35,7 @@ class TorchConv:
             raise RuntimeError("JAX runs on a GPU and this torch has no CUDA")
         self.device = torch.device("cuda" if gpu else "cpu")
         if not gpu:
-            torch.set_num_threads(len(os.sched_getaffinity(0)))
+            torch.set_num_threads(cores())
         torch.backends.cudnn.benchmark = True
         torch.backends.cudnn.allow_tf32 = dtype != "highest"
         self.dtype = torch.float32 if dtype == "highest" else getattr(torch, dtype)

@@ -5,7 +5,6 @@ ones, cuSPARSE through cupy.
 import abc
 import importlib
 import importlib.util
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 from jax.experimental import sparse as jax_sparse
 
 from jaxsparse.bench.measure.chain import Pool, worst_error
+from jaxsparse.core.device import cores
 
 
 def installed(name: str) -> bool:
@@ -76,7 +76,7 @@ class _Torch(_Rival):
         if self.gpu and not torch.cuda.is_available():
             raise RuntimeError("JAX runs on a GPU and this torch has no CUDA")
         if not self.gpu:
-            torch.set_num_threads(len(os.sched_getaffinity(0)))
+            torch.set_num_threads(cores())
         torch.backends.cuda.matmul.allow_tf32 = dtype != "highest"
 
     def tensor(self, array: jax.Array) -> Any:

@@ -2,7 +2,6 @@
 
 import datetime
 import importlib.metadata
-import os
 import platform
 import shlex
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 import jax
 import msgspec
 
+from jaxsparse.core.device import cores
 from jaxsparse.version import __version__
 
 
@@ -84,7 +84,7 @@ def device() -> str:
     first = jax.devices()[0]
     if first.platform != "cpu":
         return first.device_kind
-    return f"{cpu_model()}, {len(os.sched_getaffinity(0))} cores"
+    return f"{cpu_model()}, {cores()} cores"
 
 
 def cpu_model() -> str:

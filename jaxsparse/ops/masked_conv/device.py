@@ -10,6 +10,7 @@ from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
+from jaxsparse.index.checks import tile_code
 from jaxsparse.index.chosen import ChosenIndex, lists_of
 from jaxsparse.ops.masked_conv import native as masked_conv_native
 from jaxsparse.ops.masked_conv.native import attributes, sizes
@@ -43,7 +44,7 @@ def forward(
         "activation": CODES[p.activation],
         "variants": _bytes([c.number for c in candidates]),
         "lists": _bytes([_EVERY_BYTE if c.list == EVERY else c.list for c in candidates]),
-        "tiles": sum(_side_code(like.tile) << (8 * t) for t, like in enumerate(lists) if t),
+        "tiles": sum(tile_code(like.tile) << (8 * t) for t, like in enumerate(lists) if t),
         **attributes(p, index),
     }
     return ffi_call(
@@ -91,11 +92,6 @@ def _workspace(
     numbers = [c.number for c in candidates]
     ask = native(platform).masked_conv_device_workspace
     return ask(geometry, DTYPES[x.dtype.name], numbers)
-
-
-def _side_code(tile: tuple[int, int]) -> int:
-    """8 * log2(height) + log2(width)."""
-    return 8 * (tile[0].bit_length() - 1) + tile[1].bit_length() - 1
 
 
 def _bytes(values: list[int]) -> int:

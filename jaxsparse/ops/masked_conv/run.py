@@ -13,6 +13,7 @@ from jaxsparse.core.device import home_platform
 from jaxsparse.core.types import Shaped
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.index import TileIndex
+from jaxsparse.index.checks import SIDES
 from jaxsparse.index.chosen import chosen_index, lists_of, no_index
 from jaxsparse.index.mask_index import with_mask
 from jaxsparse.index.tile_index import build_index
@@ -93,7 +94,7 @@ def index_of_mask(
     tile, platform = default_tile(), home_platform()
     shape = (mask.shape[0], mask.shape[1], mask.shape[2])
     names = plan(OP, p.implementation, NAMES)
-    if names.get(platform) == platform and {*tile} <= {1, 2, 4, 8, 16, 32}:
+    if names.get(platform) == platform and {*tile} <= {*SIDES}:
         for tiles in ((tile, (8, 8)), (tile,)):
             problem = problem_of(p, platform, x, kernel, no_index(shape, tiles), fills=fills)
             chosen = choose(OP, problem).candidates

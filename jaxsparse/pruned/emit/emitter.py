@@ -21,8 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxsparse.core.dtypes import BYTES
 from jaxsparse.pruned.emit.kernel import kernel_head, kernel_tail, meet
-from jaxsparse.pruned.emit.shape import ELEMENT_BYTES, STAGE_BYTES, STAGES, CodeShape, hex_float
+from jaxsparse.pruned.emit.shape import STAGE_BYTES, STAGES, CodeShape, hex_float
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class Emitter:
         self.shape, self.hopper = shape or CodeShape(), hopper
         if self.shape.parts > 1 and not hopper:
             raise ValueError(f"parts={self.shape.parts}: only Hopper has clusters of blocks")
-        self.element = ELEMENT_BYTES[dtype]
+        self.element = BYTES[dtype]
         self.piece = 16 // self.element  # inputs of a 16-byte piece
         self.chunk = 8 * self.piece  # inputs of a stage
         if n_in % self.piece:

@@ -7,11 +7,11 @@ sums there.
 
 from typing import Protocol
 
+from jaxsparse.core.dtypes import BYTES
 from jaxsparse.pruned.emit.shape import LANES, CodeShape, hex_float
 
 LOG2_E = 1.4426950408889634
 GELU_SCALE, GELU_CUBIC = 1.5957691216057308, 0.044715
-OUT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 class Emitted(Protocol):
@@ -160,7 +160,7 @@ def _rows_at_once(code: Emitted) -> tuple[int, int, int]:
 def _finish(code: Emitted) -> list[str]:
     shape, vector = code.shape, code.vector
     stride = (shape.slice_width + 4) * 4
-    out = OUT_BYTES[code.out_dtype]
+    out = BYTES[code.out_dtype]
     rows = LANES // shape.parts
     lanes, side, turns = _rows_at_once(code)
     lines = [

@@ -10,7 +10,6 @@ LANES = 32
 MOST_PRODUCTS = 110_000
 # Of a module, about: the modules of a product are assembled side by side.
 MODULE_PRODUCTS = 28_000
-ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)

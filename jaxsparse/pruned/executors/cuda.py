@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from jaxsparse.core.device import CLOCK, MULTIPROCESSORS, clusters, shared_bytes
-from jaxsparse.core.dtypes import HALF
+from jaxsparse.core.dtypes import BYTES, HALF
 from jaxsparse.pruned.emit.emitter import Emitter
 from jaxsparse.pruned.emit.module import CodeModule
-from jaxsparse.pruned.emit.shape import ELEMENT_BYTES, MODULE_PRODUCTS, MOST_PRODUCTS, CodeShape
+from jaxsparse.pruned.emit.shape import MODULE_PRODUCTS, MOST_PRODUCTS, CodeShape
 from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.pruned.executors.decode import DECODE_EXECUTORS, built
 from jaxsparse.pruned.executors.split import SPLIT_EXECUTOR
@@ -76,7 +76,7 @@ def _rows_time(pattern: Any, m: int, f: dict[str, Any], warps: int) -> float:
     blocks = max(1.0, -(-m // (32 * f["rows"])) * slabs / MULTIPROCESSORS)
     slower = {4: 1.3, 8: 1.1, 16: 1.0}[warps]
     cycles = blocks * (quads * _QUAD_CYCLES[f["rows"]] + runs * _RUN_CYCLES) * slower
-    return _LAUNCH + cycles / 1755.0
+    return _LAUNCH + cycles / CLOCK
 
 
 def _rows_cost(problem: Problem) -> float:
@@ -141,7 +141,7 @@ def _code_shape(problem: Problem) -> CodeShape:
     n, tiles = pattern.n_out, -(-problem.positions // 32)
     whole, slices = 4 * -(-n // 4), -(-n // 64)
     near = pattern.entries <= MODULE_PRODUCTS and pattern.entries * 64 <= 3500 * n
-    chunks = pattern.n_in * ELEMENT_BYTES[problem.dtype] // 128
+    chunks = pattern.n_in * BYTES[problem.dtype] // 128
     if _long(problem) and not (near and -(-tiles // 4) * slices <= 2 * MULTIPROCESSORS):
         high = min(tiles, 7, shared_bytes() // CodeShape(32, 4, 1).shared_bytes)
         blocks = -(-problem.positions // (32 * high)) * -(-n // 128)
@@ -192,7 +192,7 @@ def _code_cost(problem: Problem) -> float:
     passes = -(-slices // shape.mates)
     moved = 4.0 * m * (pattern.n_in * passes + pattern.n_out) / 3.9e6
     streams = shape.mates if shape.parts == 1 else 4
-    fetched = 3.56 * streams * pattern.entries / (slices * shape.parts) / 1755.0
+    fetched = 3.56 * streams * pattern.entries / (slices * shape.parts) / CLOCK
     modules = min(passes, -(-pattern.entries // MODULE_PRODUCTS))
     if shape.parts > 1 and shape.mates == 1 and _WON_ROWS <= m <= _FEW_ROWS:
         # As measured: 9 cycles an instruction, and the meetings of the cluster.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import jax
 
-from jaxsparse.core.device import MULTIPROCESSORS
+from jaxsparse.core.device import CLOCK, MULTIPROCESSORS
 from jaxsparse.select.costs import Candidate
 from jaxsparse.select.masked_conv.cost import Work, candidate, dense
 from jaxsparse.select.masked_conv.problem import OP
@@ -38,7 +38,7 @@ SPEEDS = {
     "8.6": Speed(256, 1700),
     "8.7": Speed(512, 1300),
     "8.9": Speed(256, 2500),
-    "9.0": Speed(1270, 1755),
+    "9.0": Speed(1270, CLOCK),
     "10.0": Speed(1024, 1850, dense=4.0),
     "10.3": Speed(1024, 1850, dense=4.0),
     "12.0": Speed(256, 2400),
