@@ -44,11 +44,12 @@ def check_array(name: str, value: Any, *, least: int = 0) -> None:
         raise ValueError(f"{name} has shape {tuple(value.shape)}; it needs at least {axes(least)}")
 
 
-def check_rank(name: str, value: Any, rank: int) -> None:
-    """`value` is an array of `rank` axes."""
+def check_rank(name: str, value: Any, rank: int, layout: str = "") -> None:
+    """`value` is an array of `rank` axes; `layout` names them, as in "NHWC [B, H, W, C]"."""
     check_array(name, value)
     if len(value.shape) != rank:
-        raise ValueError(f"{name} has shape {tuple(value.shape)}; it needs {axes(rank)}")
+        named = f", {layout}" if layout else ""
+        raise ValueError(f"{name} has shape {tuple(value.shape)}; it needs {axes(rank)}{named}")
 
 
 def axes(count: int) -> str:
@@ -71,23 +72,38 @@ def as_array(name: str, value: Any) -> jax.Array:
 def check_float(name: str, value: Any) -> None:
     """`value` is float32, bfloat16 or float16."""
     if np.dtype(value.dtype) not in FLOATS:
-        raise TypeError(f"{name} has dtype {value.dtype}; it takes float32, bfloat16 or float16")
+        raise TypeError(
+            f"{name} has dtype {value.dtype}; it takes float32, bfloat16 or float16: "
+            f"{name}.astype(jnp.float32) makes one"
+        )
 
 
-def check_match(name: str, groups: int, channels: int, per_group: int, outputs: int) -> None:
-    """The channels of input and kernel agree with the number of groups."""
+def check_same_dtype(name: str, value: Any, like: str, other: Any) -> None:
+    """`value` has the dtype of `other`, which is the argument `like`."""
+    if value.dtype != other.dtype:
+        raise TypeError(
+            f"{name} has dtype {value.dtype}, {like} has {other.dtype}: they must be equal: "
+            f"{name}.astype({like}.dtype)"
+        )
+
+
+def check_match(groups: int, x: tuple[int, ...], kernel: tuple[int, ...]) -> None:
+    """The channels of x, NHWC, and of the kernel, HWIO, agree with the number of groups."""
+    channels, per_group, outputs = x[3], kernel[2], kernel[3]
+    came = f"kernel has {per_group} input channels; x has {channels}"
+    turned = ""
+    if x[1] == per_group * groups:
+        turned = "; is x NCHW? x.transpose(0, 2, 3, 1)"
+    elif kernel[1] * groups == channels:
+        turned = "; is kernel OIHW? kernel.transpose(2, 3, 1, 0)"
+    layouts = f" (x is NHWC {x}, kernel HWIO {kernel}{turned})"
     if channels % groups:
-        raise ValueError(
-            f"kernel has {per_group} input channels; x has {channels}, "
-            f"which {name}={groups} does not divide"
-        )
+        raise ValueError(f"{came}, which groups={groups} does not divide{layouts}")
     if per_group * groups != channels:
-        raise ValueError(
-            f"kernel has {per_group} input channels; x has {channels} and {name}={groups}, "
-            f"so it needs {channels // groups}"
-        )
+        needs = channels // groups
+        raise ValueError(f"{came} and groups={groups}, so it needs {needs}{layouts}")
     if outputs % groups:
-        raise ValueError(f"kernel has {outputs} outputs, no multiple of {name}={groups}")
+        raise ValueError(f"kernel has {outputs} outputs, no multiple of groups={groups}{layouts}")
 
 
 def check_bool(name: str, value: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxsparse.core.integers import static_int
+from jaxsparse.core.integers import check_static, static_int
 
 Pair = tuple[int, int]
 
@@ -95,6 +95,7 @@ def pair(value: int | Sequence[int], name: str, *, least: int = 1) -> Pair:
     try:
         first, second = _twice(value)
     except (TypeError, ValueError):
+        check_static(name, value)
         raise TypeError(f"{name} takes an int or two ints, not {value!r}") from None
     if min(first, second) < least:
         raise ValueError(f"{name}={value!r}: each must be at least {least}")
@@ -143,6 +144,7 @@ def resolve_padding(
     try:
         vertical, horizontal = map(_twice, padding)
     except (TypeError, ValueError):
+        check_static("padding", padding)
         raise TypeError(
             f"padding takes a string, an int, or two (each an int or a pair (low, high)), "
             f"not {padding!r}"

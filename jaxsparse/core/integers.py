@@ -23,12 +23,12 @@ def static_int(value: Any) -> int:
 
 
 def check_static(name: str, value: Any) -> None:
-    """`value` is known when this is traced.
+    """`value`, or every entry of a sequence, is known when this is traced.
 
     Raises:
         TypeError: for a traced value, naming the argument.
     """
-    if isinstance(value, Tracer):
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
         raise TypeError(f"{name} is traced; it must be static (see static_argnames of jax.jit)")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxsparse.core.integers import static_int
+from jaxsparse.core.integers import check_static, static_int
 
 ALIGNMENTS = ("grid", "component")
 #: The sides of a tile that kernels take in an attribute.
@@ -23,7 +23,7 @@ def check_spatial_mask(mask: Any) -> tuple[int, int, int]:
     if speaks or not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
         raise TypeError(f"mask must be an array, not {type(mask).__name__}")
     if mask.dtype != np.bool_:
-        raise TypeError(f"mask has dtype {mask.dtype}; it takes bool")
+        raise TypeError(f"mask has dtype {mask.dtype}; it takes bool: `mask != 0` makes one")
     if len(mask.shape) != 3:
         raise ValueError(f"mask has shape {tuple(mask.shape)}; it needs (B, H, W)")
     images, height, width = mask.shape
@@ -41,6 +41,7 @@ def check_tile(tile: Any) -> tuple[int, int]:
     try:
         th, tw = (static_int(n) for n in tile)
     except (TypeError, ValueError):
+        check_static("tile", tile)
         raise TypeError(
             f"tile={tile!r}; it takes a pair (height, width) of positive ints"
         ) from None
@@ -66,6 +67,7 @@ def check_capacity(capacity: Any) -> int:
     try:
         capacity = static_int(capacity)
     except TypeError:
+        check_static("capacity", capacity)
         raise TypeError(f"capacity={capacity!r}; it takes an int or None") from None
     if not 0 <= capacity <= _MAX_IDS:
         raise ValueError(f"capacity={capacity}; it takes 0 to {_MAX_IDS} tiles, or None for all")

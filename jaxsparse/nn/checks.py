@@ -7,8 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsparse.index import TileIndex
-
 
 def check_array(name: str, value: Any, axes: str) -> None:
     """`value` is an array with the named `axes` or more, as in "H W C".
@@ -33,32 +31,14 @@ def check_width(name: str, value: Any) -> None:
         raise ValueError(f"{name} has shape {tuple(value.shape)}; its last axis must not be empty")
 
 
-def check_mask(name: str, value: Any, shape: tuple[int, ...], takes: str = "bool") -> None:
-    """`value` is a boolean array of `shape`; `takes` says what the layer takes here.
-
-    Raises:
-        TypeError, ValueError: naming the argument.
-    """
-    if isinstance(value, TileIndex) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
-        came = type(value).__name__
-        raise TypeError(f"{name} must be an array of shape {shape}, not {came}; it takes {takes}")
-    if value.dtype != np.bool_:
-        raise TypeError(f"{name} has dtype {value.dtype}; it takes {takes}")
-    if tuple(value.shape) != shape:
-        raise ValueError(f"{name} has shape {tuple(value.shape)}; these inputs need {shape}")
-
-
 def check_tokens(inputs: Any, mask: Any, base: Any) -> None:
-    """What a MaskedDense is called with; a TileIndex and the base's shape are left to the op.
+    """What a MaskedDense is called with; a mask and the base's shape are left to the op.
 
     Raises:
         TypeError, ValueError: naming the argument.
     """
     check_array("inputs", inputs, "d" if mask is None else "tokens d")
     check_width("inputs", inputs)
-    if mask is not None and not isinstance(mask, TileIndex):
-        shape = tuple(inputs.shape[:-1])
-        check_mask("mask", mask, shape, "bool, or a TileIndex of tokens")
     if base is not None:
         check_array("base", base, "")
 

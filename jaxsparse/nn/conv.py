@@ -15,14 +15,16 @@ from jaxtyping import Array, Bool, Float
 from jaxsparse.core.activations import ACTIVATIONS
 from jaxsparse.core.checks import check_activation, check_float
 from jaxsparse.core.geometry import Geometry, pair, resolve_padding
+from jaxsparse.core.masks import check_mask
 from jaxsparse.core.types import Activation
 from jaxsparse.ffi import Implementation
 from jaxsparse.index import TileIndex
-from jaxsparse.nn.checks import check_array, check_like_result, check_mask
+from jaxsparse.index.broadcast import OF_RESULT
+from jaxsparse.nn.checks import check_array, check_like_result
 from jaxsparse.ops import masked_conv
 
 STRINGS = ("SAME", "SAME_LOWER", "VALID")
-MASK_TAKES = "bool, or a TileIndex (flax's weight mask is the layer's `mask`)"
+MASK_TAKES = "a bool mask or a TileIndex (flax's mask of weights is an argument of the layer)"
 
 
 def check_options(
@@ -132,12 +134,10 @@ def run(
     pads = resolve_padding(padding, size, window, steps, dilation)
     out = Geometry(steps, pads, dilation, (1, 1), groups).out_size(size, window)
     if not isinstance(mask, TileIndex):
-        check_mask("mask", mask, (*batch, *out), MASK_TAKES)
-        mask = jnp.asarray(mask).reshape(many, *out)
-    elif mask.shape != (many, *out):
-        raise ValueError(
-            f"mask is a TileIndex of a mask {mask.shape}; the result has {(many, *out)}"
-        )
+        of = "the result of these inputs has"
+        mask = check_mask(
+            "mask", mask, (*batch, *out), fixed=2, of=of, takes=MASK_TAKES, hint=OF_RESULT
+        ).reshape(many, *out)
     flat: dict[str, Any] = {}
     for name, given in (("base", base), ("residual", residual)):
         if given is not None:

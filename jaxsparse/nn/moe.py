@@ -15,10 +15,11 @@ from jaxtyping import Array, Bool, Float
 
 from jaxsparse.core.checks import canonical_precision, check_positive
 from jaxsparse.core.dtypes import FLOATS
+from jaxsparse.core.masks import check_mask
 from jaxsparse.core.types import ExpertActivation
 from jaxsparse.ffi import Implementation, check_sharding
 from jaxsparse.ffi.platform import implementation_key
-from jaxsparse.nn.checks import check_array, check_dtypes, check_mask, check_width
+from jaxsparse.nn.checks import check_array, check_dtypes, check_width
 from jaxsparse.nn.types import Initializer, RoutingRule
 from jaxsparse.ops import grouped_matmul, route
 from jaxsparse.ops.grouped_gated.api import grouped_gated
@@ -105,7 +106,16 @@ def check_inputs(inputs: Any, mask: Any) -> None:
     if not jnp.issubdtype(inputs.dtype, jnp.floating):
         raise TypeError(f"inputs has dtype {inputs.dtype}; it takes float32, bfloat16 or float16")
     if mask is not None:
-        check_mask("mask", mask, tuple(inputs.shape[:-1]))
+        check_tokens_mask(mask, tuple(inputs.shape[:-1]))
+
+
+def check_tokens_mask(mask: Any, batch: tuple[int, ...]) -> jax.Array:
+    """A mask of tokens as bool[*batch], leading axes of length 1 broadcast.
+
+    Raises:
+        TypeError, ValueError: naming the argument.
+    """
+    return check_mask("mask", mask, batch, fixed=1, of="the tokens of these inputs are")
 
 
 def parameter_shapes(
@@ -144,7 +154,7 @@ def run(
     for leaf in jax.tree.leaves((x, mask, params)):
         check_sharding(leaf)
     batch, tokens = x.shape[:-1], x.reshape(-1, x.shape[-1])
-    mask = None if mask is None else jnp.asarray(mask).reshape(-1)
+    mask = None if mask is None else check_tokens_mask(mask, batch).reshape(-1)
     logits = route_logits(tokens, params["router"], mask)
     if options.routing == "top_k":
         plan = choose_experts(logits, mask, options)

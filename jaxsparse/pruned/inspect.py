@@ -101,9 +101,12 @@ def _array(w: Any, rank: int) -> np.ndarray:
     check_concrete("w", w)
     check_dense("w", w, "a dense numpy or jax array, or a sparse matrix (scipy, BCOO, BCSR)")
     if not hasattr(w, "shape") or not hasattr(w, "dtype") or len(w.shape) != rank:
+        shape = getattr(w, "shape", None)
+        other = {4: "matmul", 2: "conv"}[rank]
+        fits = shape is not None and len(shape) == {"matmul": 2, "conv": 4}[other]
         raise TypeError(
-            f"w must be an array with {rank} axes, not {type(w).__name__} "
-            f"of shape {getattr(w, 'shape', None)}"
+            f"w must be an array with {rank} axes, not {type(w).__name__} of shape {shape}"
+            + (f": kind={other!r} takes one" if fits else "")
         )
     weight = np.asarray(w)
     if weight.dtype == np.float64:

@@ -232,14 +232,15 @@ def test_bad_calls_are_named(rng):
     mask = jnp.ones((3, 7), bool)
     other = nn.nnx.MoE(D, EXPERTS, HIDDEN, rngs=nnx.Rngs(0))
     for call in (functools.partial(layer.apply, variables), other):
-        with pytest.raises(ValueError, match=r"mask has shape .* need \(3, 7\)"):
+        with pytest.raises(
+            ValueError, match=r"mask has shape .* the tokens of these inputs are \(3, 7\)"
+        ):
             call(x, mask[:, 0])
         with pytest.raises(TypeError, match="mask has dtype"):
             call(x, jnp.ones((3, 7)))
         for given in ("x", mask.tolist(), js.tile_index(mask[None])):
             name = type(given).__name__
-            told = rf"^mask must be an array of shape \(3, 7\), not {name}; it takes bool\n?"
-            with pytest.raises(TypeError, match=told):
+            with pytest.raises(TypeError, match=f"^mask must be an array, not {name}"):
                 call(x, given)
         with pytest.raises(TypeError, match="inputs must be an array, not list"):
             call(x.tolist())
@@ -255,7 +256,7 @@ def test_bad_calls_of_masked_dense_are_named(rng):
     for call in (functools.partial(layer.apply, variables), other):
         with pytest.raises(TypeError, match="inputs must be an array, not list"):
             call(x.tolist(), mask)
-        with pytest.raises(TypeError, match=r"mask must be an array .* not list"):
+        with pytest.raises(TypeError, match="mask must be an array, not list"):
             call(x, mask.tolist())
         with pytest.raises(ValueError, match="mask has shape"):
             call(x, mask[:, :-1])

@@ -95,7 +95,10 @@ def grouped_matmul(
     lhs, rhs = as_array("lhs", lhs), as_array("rhs", rhs)
     check_float("lhs", lhs)
     if rhs.dtype != lhs.dtype:
-        raise TypeError(f"rhs has dtype {rhs.dtype}, lhs has {lhs.dtype}: they must be equal")
+        raise TypeError(
+            f"rhs has dtype {rhs.dtype}, lhs has {lhs.dtype}: they must be equal: "
+            "rhs.astype(lhs.dtype)"
+        )
     if rhs.shape[1] != lhs.shape[1]:
         raise ValueError(f"rhs has shape {rhs.shape}; lhs {lhs.shape} needs [g, {lhs.shape[1]}, n]")
     sizes = _integers("group_sizes", group_sizes)

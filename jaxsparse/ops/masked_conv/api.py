@@ -22,6 +22,7 @@ from jaxsparse.core.checks import (
     check_offsets,
     check_positive,
     check_rank,
+    check_same_dtype,
     result_dtype,
 )
 from jaxsparse.core.geometry import Geometry, pair, resolve_padding
@@ -29,7 +30,7 @@ from jaxsparse.core.types import Activation, Padding, Pair
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index import TileIndex
-from jaxsparse.index.checks import check_single
+from jaxsparse.index.broadcast import fit_mask
 from jaxsparse.ops.masked_conv.core import conv
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.ops.masked_conv.recorded import check_record, conv_known, record_channels
@@ -114,7 +115,8 @@ def masked_conv(
         x: float32, bfloat16 or float16 [B, H, W, C].
         kernel: same dtype as x, [kh, kw, C/groups, O].
         mask: which output pixels to compute: bool[B, Ho, Wo], or a `TileIndex` of it, built once
-            for many ops.
+            for many ops. One of a batch of 1 is that of every image. `js.mask.propagate` makes it
+            from the mask of x.
         strides: one or two positive ints.
         padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)), of which
             either may be one int.
@@ -171,15 +173,14 @@ def convolve(
     implementation: Implementation = None,
 ) -> Any:
     """`masked_conv` under the name of the op that the user `called`."""
-    check_rank("x", x, 4)
-    check_rank("kernel", kernel, 4)
+    check_rank("x", x, 4, "NHWC [B, H, W, C]")
+    check_rank("kernel", kernel, 4, "HWIO [kh, kw, C/groups, O]")
     x, kernel = as_array("x", x), as_array("kernel", kernel)
     check_float("x", x)
-    if kernel.dtype != x.dtype:
-        raise TypeError(f"kernel has dtype {kernel.dtype}, x has {x.dtype}: they must be equal")
+    check_same_dtype("kernel", kernel, "x", x)
     strides, dilation = pair(strides, "strides"), pair(dilation, "dilation")
     groups = check_positive("groups", groups)
-    check_match("groups", groups, x.shape[3], kernel.shape[2], kernel.shape[3])
+    check_match(groups, x.shape, kernel.shape)
     window = kernel.shape[0], kernel.shape[1]
     pads = resolve_padding(padding, x.shape[1:3], window, strides, dilation)
     geometry = Geometry(strides, pads, dilation, (1, 1), groups)
@@ -208,14 +209,18 @@ def convolve(
         implementation_key(implementation),
         called,
     )
-    index = _index(params, x, kernel, mask, shape, base is None)
+    mask = fit_mask("mask", mask, shape)
+    if isinstance(mask, TileIndex):
+        index, cover = mask, None
+    else:
+        index, cover = index_of_mask(params, x, kernel, mask, fills=base is None), mask
     check_overflow(called, index)
     if recorder is None:
         explain(params, x, kernel, index, fills=base is None)
     else:
         check_recorder("x", recorder, x.shape)
     segment = check_record(record, activation, kernel.shape[3])
-    cover = None if recorder is None or isinstance(mask, TileIndex) else jnp.asarray(mask)
+    cover = None if recorder is None else cover
     out = _run(params, *lift(x, kernel, bias, base, residual, index, recorder, cover))
     return (out, record_channels(out, segment, params.implementation)) if segment else out
 
@@ -254,25 +259,3 @@ def _like_result(
         result = f"{dtype}{list(shape)}"
         raise ValueError(f"{name} is {array.dtype}{list(array.shape)}; the result is {result}")
     return array
-
-
-def _index(
-    params: ConvParams,
-    x: jax.Array,
-    kernel: jax.Array,
-    mask: Any,
-    shape: tuple[int, ...],
-    fills: bool,
-) -> TileIndex:
-    """`mask` as an index of a result with the spatial shape (B, Ho, Wo)."""
-    if isinstance(mask, TileIndex):
-        if mask.shape != shape:
-            raise ValueError(f"mask is a TileIndex of a mask {mask.shape}; the result has {shape}")
-        check_single("mask", mask)
-        return mask
-    check_rank("mask", mask, 3)
-    if mask.dtype != np.bool_:
-        raise TypeError(f"mask has dtype {mask.dtype}; it takes a bool mask or a TileIndex")
-    if mask.shape != shape:
-        raise ValueError(f"mask has shape {mask.shape}; the result's mask has {shape}")
-    return index_of_mask(params, x, kernel, jnp.asarray(mask), fills=fills)

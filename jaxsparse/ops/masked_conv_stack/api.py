@@ -24,7 +24,7 @@ from jaxsparse.core.types import Activation
 from jaxsparse.ffi import Implementation, dispatch, ffi_call, lift
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index import TileIndex
-from jaxsparse.index.checks import check_single
+from jaxsparse.index.broadcast import fit_mask
 from jaxsparse.index.tile_index import build_index
 from jaxsparse.ops.masked_conv.api import masked_conv
 from jaxsparse.select.choice import Choice
@@ -79,8 +79,8 @@ def masked_conv_stack(
         x: float32, bfloat16 or float16 [B, H, W, C].
         kernels: of each layer, of x's dtype; O is C but for the last layer, which may have any
             number of outputs.
-        mask: bool[B, H, W], or a `TileIndex` of it; tiles whose sides are multiples of 8 are what
-            one launch takes.
+        mask: bool[B, H, W] or of a batch of 1, or a `TileIndex` of it; tiles whose sides are
+            multiples of 8 are what one launch takes.
         bases: what each result starts as, of its shape and of x's dtype; their buffers become the
             results' where they may be donated.
         biases: of each layer, None for none.
@@ -117,14 +117,13 @@ def masked_conv_stack(
     if count and added[-1] is not None and kernels[-1].shape[3] != x.shape[3]:
         raise ValueError(f"residuals[{count - 1}]={added[-1]}: that layer has other outputs than x")
     spec = _Spec(tuple(each), added, implementation_key(implementation))
+    shape = (x.shape[0], x.shape[1], x.shape[2])
+    mask = fit_mask("mask", mask, shape, "x's pixels are")
     index = (
         mask
         if isinstance(mask, TileIndex)
         else build_index(mask, BLOCK, implementation=implementation)
     )
-    if index.shape != x.shape[:3]:
-        raise ValueError(f"mask has shape {index.shape}; x has {x.shape[:3]} pixels")
-    check_single("mask", index)
     fits = [None if b is None else jnp.asarray(b).astype(jnp.float32) for b in given["biases"]]
     implementations = plan("masked_conv_stack", implementation, NAMES)
     offered = "cuda" in implementations.values()

@@ -18,12 +18,14 @@ from jaxsparse.core.checks import (
     check_array,
     check_float,
     check_rank,
+    check_same_dtype,
     result_dtype,
 )
+from jaxsparse.core.masks import check_mask
 from jaxsparse.core.types import Activation
 from jaxsparse.ffi import Implementation
 from jaxsparse.index import TileIndex
-from jaxsparse.index.checks import check_single
+from jaxsparse.index.broadcast import fit_index
 from jaxsparse.index.tile_index import build_index
 from jaxsparse.ops.masked_conv.api import convolve
 
@@ -51,7 +53,7 @@ def masked_dense(
         x: float32, bfloat16 or float16 [*batch, d], one batch axis or more.
         w: same dtype as x, [d, n].
         mask: bool[*batch] (`js.lengths_mask` makes one of lengths), or a `TileIndex` from
-            `js.token_index`, built once for many layers.
+            `js.token_index`, built once for many layers. Leading axes of length 1 are broadcast.
         bias: [n], added in float32.
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), applied before rounding.
         base: what the result starts as, in its dtype; None means zeros. Its buffer becomes the
@@ -71,8 +73,7 @@ def masked_dense(
     check_rank("w", w, 2)
     x, w = as_array("x", x), as_array("w", w)
     check_float("x", x)
-    if w.dtype != x.dtype:
-        raise TypeError(f"w has dtype {w.dtype}, x has {x.dtype}: they must be equal")
+    check_same_dtype("w", w, "x", x)
     if w.shape[0] != x.shape[-1]:
         raise ValueError(f"w has shape {w.shape}; x {x.shape} needs [{x.shape[-1]}, n]")
     batch, n = x.shape[:-1], w.shape[1]
@@ -125,7 +126,7 @@ def token_index(
     check_array("mask", mask)
     mask = as_array("mask", mask)
     if mask.dtype != np.bool_:
-        raise TypeError(f"mask has dtype {mask.dtype}; it takes bool")
+        raise TypeError(f"mask has dtype {mask.dtype}; it takes bool: `mask != 0` makes one")
     if not mask.shape:
         raise ValueError("mask is a scalar; it needs at least one axis")
     shape = (math.prod(mask.shape[:-1]), 1, mask.shape[-1])
@@ -133,16 +134,10 @@ def token_index(
 
 
 def _index(mask: Any, batch: tuple[int, ...], implementation: Implementation) -> TileIndex:
-    shape = (math.prod(batch[:-1]), 1, batch[-1])
     if isinstance(mask, TileIndex):
-        if mask.shape != shape:
-            raise ValueError(
-                f"mask is a TileIndex of {mask.shape}; x's tokens {batch} need one of "
-                f"{shape}, which js.token_index makes of a mask {batch}"
-            )
-        check_single("mask", mask)
-        return mask
-    index = token_index(mask, implementation=implementation)
-    if mask.shape != batch:
-        raise ValueError(f"mask has shape {mask.shape}; x's tokens have {batch}")
-    return index
+        shape = (math.prod(batch[:-1]), 1, batch[-1])
+        hint = f", which js.token_index makes of a mask {batch}"
+        return fit_index("mask", mask, shape, f"x's tokens {batch} need one of", hint)
+    takes = "a bool mask or a TileIndex"
+    mask = check_mask("mask", mask, batch, fixed=1, of="x's tokens have", takes=takes)
+    return token_index(mask, implementation=implementation)

@@ -21,6 +21,7 @@ from jaxsparse.core.checks import (
     check_array,
     check_float,
     check_offsets,
+    check_same_dtype,
     result_dtype,
 )
 from jaxsparse.ffi import Implementation, lift
@@ -94,8 +95,7 @@ def masked_matmul(
         check_array(name, value, least=2)
     a, b = as_array("a", a), as_array("b", b)
     check_float("a", a)
-    if b.dtype != a.dtype:
-        raise TypeError(f"b has dtype {b.dtype}, a has {a.dtype}: they must be equal")
+    check_same_dtype("b", b, "a", a)
     (m, k), n = a.shape[-2:], b.shape[-1]
     if b.shape[-2] != k:
         raise ValueError(f"b has shape {b.shape}; a {a.shape} needs [..., {k}, n]")

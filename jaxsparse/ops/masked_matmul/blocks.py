@@ -85,7 +85,7 @@ def check_mask(name: str, mask: ArrayLike | None, size: Block, block: Block) -> 
     check_array(name, mask)
     mask = as_array(name, mask)
     if mask.dtype != np.bool_:
-        raise TypeError(f"{name} has dtype {mask.dtype}; it takes bool")
+        raise TypeError(f"{name} has dtype {mask.dtype}; it takes bool: `{name} != 0` makes one")
     needs = tuple(-(-n // g) for n, g in zip(size, block, strict=True))
     if mask.shape[-2:] != needs:
         raise ValueError(

@@ -84,18 +84,21 @@ def prepare(
 ) -> tuple[PrunedParams, jax.Array]:
     """The checks of `pruned_conv`: the call's parameters, and x as an array."""
     check_plan(pruned, "conv")
-    check_rank("x", x, 4)
-    x = jnp.asarray(x)
     if layout not in LAYOUTS:
         raise ValueError(f"layout={layout!r} is none of {', '.join(LAYOUTS)}")
+    check_rank("x", x, 4, layout)
+    x = jnp.asarray(x)
     first = layout == "NCHW"
     channels = x.shape[1] if first else x.shape[3]
     image = x.shape[2:] if first else x.shape[1:3]
     pattern = pruned.pattern
     if channels != pattern.channels:
+        other = 3 if first else 1
+        turned = f"; is x {LAYOUTS[1 - first]}? layout= says so"
         raise ValueError(
-            f"x has {channels} channels in layout={layout!r} {x.shape}; a plan of a kernel "
+            f"x has {channels} channels in layout={layout!r} {x.shape}; a plan of an HWIO kernel "
             f"{list(pruned.shape)} in {pattern.groups} groups needs {pattern.channels}"
+            f"{turned if x.shape[other] == pattern.channels else ''}"
         )
     strides, dilation = pair(strides, "strides"), pair(dilation, "dilation")
     window = pattern.window or (1, 1)

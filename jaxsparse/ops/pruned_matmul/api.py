@@ -113,7 +113,11 @@ def check_plan(pruned: object, kind: str) -> None:
             f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.pruned.inspect"
         )
     if pruned.kind != kind:
-        raise ValueError(f"pruned is a plan for kind={pruned.kind!r}; this op takes {kind!r}")
+        made = 'kernel, kind="conv"' if kind == "conv" else "w"
+        raise ValueError(
+            f"pruned is a plan for kind={pruned.kind!r}; this op takes {kind!r}, which "
+            f"js.pruned.inspect({made}) makes"
+        )
     if tuple(pruned.values.shape) != (pruned.pattern.entries,):
         raise ValueError(
             f"pruned holds values of shape {tuple(pruned.values.shape)}; its pattern keeps "
@@ -134,7 +138,8 @@ def check_common(
     check_float("x", x)
     if pruned.values.dtype != x.dtype:
         raise TypeError(
-            f"pruned has dtype {pruned.values.dtype}, x has {x.dtype}: they must be equal"
+            f"pruned has dtype {pruned.values.dtype}, x has {x.dtype}: they must be equal: "
+            "pruned.astype(x.dtype)"
         )
     out_dtype = result_dtype(preferred_element_type, x.dtype)
     check_activation(activation)

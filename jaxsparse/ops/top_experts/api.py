@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float
 
 from jaxsparse.core.batching import fold
 from jaxsparse.core.checks import check_positive, check_rank
+from jaxsparse.core.masks import check_mask
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.ffi.call import lift
 from jaxsparse.ffi.platform import Name, implementation_key, plan, wishes
@@ -94,12 +95,8 @@ def _arrays(logits: Any, mask: Any) -> tuple[jax.Array, jax.Array | None]:
         raise TypeError(f"logits has dtype {logits.dtype}; it takes float32")
     if mask is None:
         return jnp.asarray(logits), None
-    check_rank("mask", mask, 1)
-    if mask.dtype != np.bool_ or mask.shape != logits.shape[:1]:
-        raise ValueError(
-            f"mask has dtype {mask.dtype} and shape {mask.shape}; it needs bool[{logits.shape[0]}]"
-        )
-    return jnp.asarray(logits), jnp.asarray(mask)
+    tokens = (logits.shape[0],)
+    return jnp.asarray(logits), check_mask("mask", mask, tokens, fixed=1, of="the tokens are")
 
 
 def _that_takes(experts: int, implementation: Implementation) -> Implementation:

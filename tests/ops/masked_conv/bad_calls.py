@@ -22,7 +22,7 @@ SAME = r"the result is float32\[2, 6, 7, 8\]"
 IMPLEMENTATION = "it takes None, one of cuda, cpu, reference"
 
 BAD = {
-    "x rank": ({"x": X[0]}, ValueError, r"x has shape \(6, 7, 4\); it needs 4 axes"),
+    "x rank": ({"x": X[0]}, ValueError, r"x has shape \(6, 7, 4\); it needs 4 axes, NHWC"),
     "x int": ({"x": X.astype(np.int32)}, TypeError, f"x has dtype int32; {FLOATS}"),
     "x list": ({"x": [1.0]}, TypeError, "x must be an array, not list"),
     "x dtype": (
@@ -30,16 +30,26 @@ BAD = {
         TypeError,
         "x has dtype object, which jax does not take",
     ),
-    "kernel rank": ({"kernel": KERNEL[0]}, ValueError, "kernel has shape .* it needs 4 axes"),
+    "kernel rank": ({"kernel": KERNEL[0]}, ValueError, "kernel has shape .* it needs 4 axes, HWIO"),
     "kernel dtype": (
         {"kernel": jnp.asarray(KERNEL, jnp.bfloat16)},
         TypeError,
-        "kernel has dtype bfloat16, x has float32: they must be equal",
+        r"kernel has dtype bfloat16, x has float32: .* kernel\.astype\(x\.dtype\)",
     ),
     "channels": (
         {"kernel": KERNEL[:, :, :3]},
         ValueError,
-        "kernel has 3 input channels; x has 4 and groups=1, so it needs 4",
+        r"kernel has 3 input channels; x has 4 and groups=1, so it needs 4 \(x is NHWC .*HWIO",
+    ),
+    "x NCHW": (
+        {"x": X.transpose(0, 3, 1, 2)},
+        ValueError,
+        r"is x NCHW\? x\.transpose\(0, 2, 3, 1\)",
+    ),
+    "kernel OIHW": (
+        {"kernel": KERNEL.transpose(3, 2, 0, 1)},
+        ValueError,
+        r"is kernel OIHW\? kernel\.transpose\(2, 3, 1, 0\)",
     ),
     "groups zero": ({"groups": 0}, ValueError, "groups=0; it takes a positive int"),
     "groups odd": (
@@ -52,12 +62,12 @@ BAD = {
     "mask shape": (
         {"mask": MASK[:, :5]},
         ValueError,
-        r"mask has shape \(2, 5, 7\); the result's mask has \(2, 6, 7\)",
+        r"mask has shape \(2, 5, 7\); the result's mask has \(2, 6, 7\): js\.mask\.propagate",
     ),
     "mask dtype": (
         {"mask": MASK.astype(np.int32)},
         TypeError,
-        "mask has dtype int32; it takes a bool mask or a TileIndex",
+        "mask has dtype int32; it takes a bool mask or a TileIndex: `mask != 0` makes one",
     ),
     "mask rank": ({"mask": MASK[0]}, ValueError, r"mask has shape \(6, 7\); it needs 3 axes"),
     "mask type": (

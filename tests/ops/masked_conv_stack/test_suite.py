@@ -119,7 +119,7 @@ BAD = {
     "mask shape": (
         {"mask": np.zeros((1, 4, 5), bool)},
         ValueError,
-        r"mask has shape \(1, 4, 5\); x has \(1, 4, 4\) pixels",
+        r"mask has shape \(1, 4, 5\); x's pixels are \(1, 4, 4\)",
     ),
 }
 

@@ -59,18 +59,23 @@ BAD = {
     "w dtype": (
         {"w": W.astype(np.float16)},
         TypeError,
-        "w has dtype float16, x has float32: they must be equal",
+        r"w has dtype float16, x has float32: they must be equal: w\.astype\(x\.dtype\)",
     ),
     "w depth": ({"w": W[:4]}, ValueError, r"w has shape \(4, 10\); x .* needs \[8, n\]"),
     "mask dtype": (
         {"mask": MASK.astype(np.int8)},
         TypeError,
-        "mask has dtype int8; it takes",
+        "mask has dtype int8; it takes a bool mask or a TileIndex: `mask != 0` makes one",
     ),
     "mask shape": (
-        {"mask": MASK[:1]},
+        {"mask": MASK[:, :1]},
         ValueError,
-        r"mask has shape \(1, 5\).*\(2, 5\)",
+        r"mask has shape \(2, 1\); x's tokens have \(2, 5\)",
+    ),
+    "mask of lengths": (
+        {"mask": np.array([3, 5])},
+        TypeError,
+        r"mask has dtype int64; .*js\.lengths_mask\(mask, 5\) makes one",
     ),
     "mask index": (
         {"mask": js.tile_index(MASK[None])},

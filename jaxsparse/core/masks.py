@@ -1,0 +1,52 @@
+"""The check of a mask that every op and every layer shares: it says how to make one that fits."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsparse.core.checks import axes, check_array
+
+
+def check_mask(
+    name: str,
+    value: Any,
+    shape: tuple[int, ...],
+    *,
+    fixed: int,
+    of: str,
+    takes: str = "a bool mask",
+    hint: str = "",
+) -> jax.Array:
+    """`value` as bool of `shape`: leading axes of length 1 are broadcast, the last `fixed` are not.
+
+    Args:
+        name: of the argument.
+        value: what the user gave.
+        shape: what is needed.
+        fixed: how many of the last axes must agree.
+        of: whose shape that is, "the result's mask has".
+        takes: what the argument takes.
+        hint: how to make a mask of that shape; behind the shapes.
+
+    Raises:
+        TypeError, ValueError: naming the argument, what came, what is needed, and how to make it.
+    """
+    check_array(name, value)
+    given = tuple(value.shape)
+    if value.dtype != np.bool_:
+        lengths = ""
+        if np.issubdtype(value.dtype, np.integer) and fixed == 1 and len(given) == len(shape) - 1:
+            lengths = f"; js.lengths_mask({name}, {shape[-1]}) makes one of lengths"
+        raise TypeError(
+            f"{name} has dtype {value.dtype}; it takes {takes}: `{name} != 0` makes one{lengths}"
+        )
+    if len(given) != len(shape):
+        raise ValueError(f"{name} has shape {given}; it needs {axes(len(shape))}, {of} {shape}")
+    lead = len(shape) - fixed
+    fits = all(n in (1, m) for n, m in zip(given[:lead], shape[:lead], strict=True))
+    if not fits or given[lead:] != shape[lead:]:
+        raise ValueError(f"{name} has shape {given}; {of} {shape}{hint}")
+    mask = jnp.asarray(value)
+    return mask if given == shape else jnp.broadcast_to(mask, shape)
