@@ -43,6 +43,7 @@ def test_values_and_gradients(implementation, rng, what):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
 
 
+# Not in the op suite: the mask has another batch than x.
 @pytest.mark.parametrize("what", ["mask", "tiles"])
 def test_vmap(implementation, rng, what):
     x, kernel, _, mask = operands(rng)
