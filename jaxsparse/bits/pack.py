@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, UInt32
 
-from jaxsparse.ffi import Implementation, check_sharding, dispatch, ffi_call
+from jaxsparse.ffi import Implementation, Rule, Shards, dispatch, ffi_call, partitioned
 from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.reference import bits as reference
 
@@ -81,7 +81,6 @@ def _array(name: str, value: Any, dtype: np.dtype) -> jax.Array:
         raise TypeError(f"{name} has dtype {value.dtype}; it takes {dtype}")
     if not value.shape:
         raise ValueError(f"{name} is a scalar; it needs at least one axis")
-    check_sharding(value)
     return jnp.asarray(value)
 
 
@@ -90,9 +89,18 @@ def _rows(function: Callable[..., jax.Array], value: jax.Array, *static: Any) ->
     return function(rows, *static)
 
 
-def _fold_rows(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
-    """`function` of [rows, k] with a vmap rule that folds the batch axis into the rows."""
-    run = jax.custom_batching.custom_vmap(function)
+def _fold_rows(
+    name: str, function: Callable[[jax.Array], jax.Array]
+) -> Callable[[jax.Array], jax.Array]:
+    """`function` of [rows, k], which a mesh may split by the rows, with a vmap rule that folds the
+    batch axis into them. `name`: the user's for its operand.
+    """
+    rule_of_mesh = Rule(f"{name} words", ("r .",), ("r .",), ("r",), (name,), from_end=True)
+
+    def in_shard(shards: Shards, value: jax.Array) -> jax.Array:
+        return function(value)
+
+    run = jax.custom_batching.custom_vmap(partitioned(rule_of_mesh, function, in_shard))
 
     @run.def_vmap
     def rule(axis_size: int, in_batched: list[bool], value: jax.Array):
@@ -119,9 +127,10 @@ def _packer(implementation: Any) -> Callable[[jax.Array], jax.Array]:
         return ffi_call("jaxsparse_pack_mask", [(shape, np.uint32)], mask)[0]
 
     return _fold_rows(
+        "mask",
         lambda mask: dispatch(
             "pack_mask", implementation, cuda=native, cpu=native, reference=reference.pack_mask
-        )(mask)
+        )(mask),
     )
 
 
@@ -131,11 +140,12 @@ def _unpacker(n: int, implementation: Any) -> Callable[[jax.Array], jax.Array]:
         return ffi_call("jaxsparse_unpack_mask", [((words.shape[0], n), np.bool_)], words)[0]
 
     return _fold_rows(
+        "words",
         lambda words: dispatch(
             "unpack_mask",
             implementation,
             cuda=native,
             cpu=native,
             reference=functools.partial(reference.unpack_mask, n=n),
-        )(words)
+        )(words),
     )

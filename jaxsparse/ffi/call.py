@@ -29,13 +29,8 @@ def lift(*operands: Any) -> tuple[Any, ...]:
 
     Call it before a `custom_vjp`, so that the sum over replicas of a cotangent is JAX's own.
     Operands may be pytrees.
-
-    Raises:
-        ValueError: for an operand that is sharded over explicit axes outside of `shard_map`.
     """
     leaves, tree = jax.tree.flatten(operands)
-    for leaf in leaves:
-        check_sharding(leaf)
     manual = [_varying(leaf) for leaf in leaves]
     axes = frozenset().union(*manual)
     if axes:
@@ -91,7 +86,12 @@ def ffi_call(
 
     Returns:
         The results, varying over the same mesh axes as the operands.
+
+    Raises:
+        ValueError: for an operand that is sharded over explicit axes outside of `shard_map`.
     """
+    for operand in operands:
+        check_sharding(operand)
     arrays = lift(*operands)
     like = jax.typeof(arrays[0])
     types = [_result(like, shape, np.dtype(dtype)) for shape, dtype in results]

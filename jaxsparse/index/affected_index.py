@@ -15,12 +15,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool
 
 from jaxsparse.bits.pack import word_count
-from jaxsparse.ffi import Implementation, check_sharding, dispatch, ffi_call
+from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index.checks import SIDES, check_size, check_spatial_mask, check_tile, tile_code
 from jaxsparse.index.compact import ListSpec
 from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.mask_list import lister
+from jaxsparse.index.shards import Kind, split_lists
 from jaxsparse.index.types import TileIndex, max_tiles
 from jaxsparse.mask.reach import affected
 from jaxsparse.reference.affected_index import Layers
@@ -105,7 +106,6 @@ def affected_index(
         check_size((shape[0], rows.size, columns.size), tile, "grid")
         _check_room(shape, rows, columns, tile)
     key = implementation_key(implementation)
-    check_sharding(jnp.asarray(mask))
     found = _list(jnp.asarray(mask), _Spec(layers, axes, tile, key))
     indices = []
     for t, (rows, columns) in enumerate(axes):
@@ -171,14 +171,18 @@ def _lister(spec: _Spec) -> Callable[[jax.Array], tuple[jax.Array, ...]]:
     the batch axis into L.
     """
 
-    def run_here(mask: jax.Array) -> tuple[jax.Array, ...]:
+    def call(parts: int) -> Callable[[jax.Array], tuple[jax.Array, ...]]:
         return dispatch(
             "tile_index",
             spec.implementation,
             cuda=functools.partial(_cuda, spec),
             cpu=functools.partial(_cpu, spec),
             reference=functools.partial(_reference, spec),
-        )(mask)
+        )
+
+    def run_here(mask: jax.Array) -> tuple[jax.Array, ...]:
+        kinds: list[Kind] = ["words", "ids", "count", "overflow"] * len(spec.stages)
+        return split_lists(["mask"], ["l b . ."], kinds, call)(mask)
 
     return fold_lists(run_here)
 

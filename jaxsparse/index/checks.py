@@ -84,3 +84,15 @@ def check_size(shape: tuple[int, int, int], tile: tuple[int, int], align: str) -
         raise ValueError(f"mask {list(shape)} has {ids} {what}; int32 ids take {_MAX_IDS}")
     if max(shape) > _MAX_AXIS or math.prod((images, height, -(-width // 32))) > _MAX_AXIS:
         raise ValueError(f"mask {list(shape)} is too large: axes and words are limited to 2^30")
+
+
+def max_tiles(shape: tuple[int, int, int], tile: tuple[int, int], align: str) -> int:
+    """The most tiles that a mask of this shape can have.
+
+    Aligned to the grid: all of them. Per component: an mask pixel lies in exactly one tile of its
+        component, and a
+    listed tile holds one at least, so never more than pixels (reached by 1x1 tiles).
+    """
+    if align == "component":
+        return math.prod(shape)
+    return shape[0] * -(-shape[1] // tile[0]) * -(-shape[2] // tile[1])

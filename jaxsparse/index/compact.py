@@ -12,6 +12,8 @@ import jax
 import numpy as np
 
 from jaxsparse.ffi import dispatch, ffi_call
+from jaxsparse.index.checks import max_tiles
+from jaxsparse.index.shards import Kind, split_lists
 from jaxsparse.reference.component_index import component_index as reference_components
 from jaxsparse.reference.tile_index import tile_index as reference_tiles
 
@@ -52,14 +54,21 @@ def list_tiles(words: jax.Array, spec: ListSpec) -> Lists:
 def _lister(spec: ListSpec) -> Callable[[jax.Array], Lists]:
     """words[L,B,H,W/32] -> L lists. Its vmap rule folds the batch axis into L."""
 
-    def run_here(words: jax.Array) -> Lists:
+    def call(parts: int) -> Callable[[jax.Array], Lists]:
+        part = spec._replace(capacity=spec.capacity // parts)
         return dispatch(
             "tile_index",
             spec.implementation,
-            cuda=functools.partial(_native, spec, "cuda"),
-            cpu=functools.partial(_native, spec, "cpu"),
-            reference=functools.partial(_reference, spec),
-        )(words)
+            cuda=functools.partial(_native, part, "cuda"),
+            cpu=functools.partial(_native, part, "cpu"),
+            reference=functools.partial(_reference, part),
+        )
+
+    def run_here(words: jax.Array) -> tuple[jax.Array, ...]:
+        ids: Kind = "ids" if spec.align == "grid" else "corners"
+        why = limited(spec, words.shape[1:3])
+        split = split_lists(["mask"], ["l b . ."], (ids, "count", "overflow"), call, why)
+        return split(words)
 
     run = jax.custom_batching.custom_vmap(run_here)
 
@@ -71,6 +80,18 @@ def _lister(spec: ListSpec) -> Callable[[jax.Array], Lists]:
         return out, (True, True, True)
 
     return run
+
+
+def limited(spec: ListSpec, images_and_rows: tuple[int, ...]) -> str:
+    """Why a mesh does not split the images of a list: it has less room than tiles; else ""."""
+    images, height = images_and_rows
+    most = max_tiles((images, height, spec.width), spec.tile, spec.align)
+    if spec.capacity == most:
+        return ""
+    return (
+        f"a list with room for {spec.capacity} of {most} tiles is one list of all images, and "
+        "without capacity= each shard lists its own"
+    )
 
 
 def handler_tile(spec: ListSpec, height: int) -> tuple[int, int]:

@@ -18,8 +18,10 @@ from jaxsparse.bits.pack import word_count
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.checks import SIDES, check_size, check_spatial_mask, check_tile, tile_code
+from jaxsparse.index.compact import ListSpec, limited
 from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.mask_list import PORTFOLIO_SCRATCH
+from jaxsparse.index.shards import Kind, split_lists
 from jaxsparse.index.types import TileIndex, room_for
 from jaxsparse.reference.portfolio_index import portfolio_index as reference_portfolio
 from jaxsparse.select.costs import COLUMNS
@@ -139,14 +141,26 @@ def _lister(spec: PortfolioSpec) -> Callable[..., tuple[jax.Array, ...]]:
     masks. Its vmap rule folds the batch axis into L.
     """
 
-    def run_here(mask: jax.Array, costs: jax.Array) -> tuple[jax.Array, ...]:
+    def call(parts: int) -> Callable[..., tuple[jax.Array, ...]]:
+        part = spec._replace(capacities=tuple(room // parts for room in spec.capacities))
         return dispatch(
             "portfolio_index",
             spec.implementation,
-            cuda=functools.partial(_native, spec, PORTFOLIO_SCRATCH),
-            cpu=functools.partial(_native, spec, 0),
-            reference=functools.partial(_reference, spec),
-        )(mask, costs)
+            cuda=functools.partial(_native, part, PORTFOLIO_SCRATCH),
+            cpu=functools.partial(_native, part, 0),
+            reference=functools.partial(_reference, part),
+        )
+
+    def run_here(mask: jax.Array, costs: jax.Array) -> tuple[jax.Array, ...]:
+        lists: list[Kind] = ["ids", "count", "overflow"] * len(spec.tiles)
+        whys = (
+            limited(ListSpec(mask.shape[3], tile, room, False, "grid", None), mask.shape[1:3])
+            for tile, room in zip(spec.tiles, spec.capacities, strict=True)
+        )
+        names, operands = ["mask", "costs"], ["l b . .", "l . ."]
+        why = next(filter(None, whys), "")
+        split = split_lists(names, operands, ["words", "choice", *lists], call, why)
+        return split(mask, costs)
 
     return fold_lists(run_here)
 

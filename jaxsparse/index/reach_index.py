@@ -18,6 +18,7 @@ from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.checks import check_size
 from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.mask_list import PORTFOLIO_SCRATCH, WordsAndLists
+from jaxsparse.index.shards import Kind, split_lists
 from jaxsparse.index.types import TileIndex, max_tiles
 from jaxsparse.reference.reach_index import reach_index as reference_reach
 
@@ -71,14 +72,19 @@ def _lister(spec: _Spec) -> Callable[..., WordsAndLists]:
     axis into L.
     """
 
-    def run_here(*operands: jax.Array) -> WordsAndLists:
+    def call(parts: int) -> Callable[..., tuple[jax.Array, ...]]:
         return dispatch(
             "tile_index",
             spec.implementation,
             cuda=functools.partial(_native, spec, PORTFOLIO_SCRATCH),
             cpu=functools.partial(_native, spec, 0),
             reference=functools.partial(_reference, spec),
-        )(*operands)
+        )
+
+    def run_here(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        kinds: tuple[Kind, ...] = ("words", "ids", "count", "overflow")
+        names = ("mask", "keep")[: len(operands)]
+        return split_lists(names, ["l b . ."] * len(names), kinds, call)(*operands)
 
     return fold_lists(run_here)
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool
 
 from jaxsparse.bits import pack_mask
 from jaxsparse.core.types import Align
-from jaxsparse.ffi import Implementation, check_sharding
+from jaxsparse.ffi import Implementation
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index.checks import (
     check_align,
@@ -82,7 +82,6 @@ def build_index(
     check_size(shape, tile, align)
     room = room_for(shape, tile, align, capacity)
     mask = jnp.asarray(mask)
-    check_sharding(mask)
     if align == "grid":
         key = implementation_key(implementation)
         spec = ListSpec(shape[2], tile, room, in_order(ordered), align, key)

@@ -26,6 +26,7 @@ from jaxsparse.index.checks import (
     check_single,
     check_size,
     check_tile,
+    max_tiles,
 )
 from jaxsparse.index.compact import ListSpec, list_tiles
 from jaxsparse.mask.draw import draw_index
@@ -43,7 +44,8 @@ class TileIndex:
     Attributes:
         ids: int32[capacity]; tile (b, i, j) of `rows` x `cols` tiles an image is (b*rows + i)*cols
             + j. With align="component" int32[capacity, 3]: (b, y0, x0), the tile's first pixel. -1
-            after the last.
+            after the last. Where the batch is sharded over a mesh, each shard holds the tiles of
+            its own images, and -1 after the last of these.
         count: int32[], how many tiles are active, also when that is more than the capacity.
         overflow: bool[], count > capacity: then some `capacity` of the active tiles are listed (the
             first if ordered).
@@ -246,18 +248,6 @@ def room_for(shape: tuple[int, int, int], tile: tuple[int, int], align: str, cap
     """
     most = max_tiles(shape, tile, align)
     return most if capacity is None else min(check_capacity(capacity), most)
-
-
-def max_tiles(shape: tuple[int, int, int], tile: tuple[int, int], align: str) -> int:
-    """The most tiles that a mask of this shape can have.
-
-    Aligned to the grid: all of them. Per component: an active pixel lies in exactly one tile of its
-        component, and a
-    listed tile holds one at least, so never more than pixels (reached by 1x1 tiles).
-    """
-    if align == "component":
-        return math.prod(shape)
-    return shape[0] * -(-shape[1] // tile[0]) * -(-shape[2] // tile[1])
 
 
 def _rectangles(ids: jax.Array, shape: tuple[int, int, int], tile: tuple[int, int]) -> jax.Array:

@@ -4,12 +4,14 @@ is stale.
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator
 
 import jax
 import numpy as np
 
 from jaxsparse.core.types import Selection
+from jaxsparse.ffi.partition import keep
 from jaxsparse.select.table import TuningTable
 from jaxsparse.select.variants import Variant
 
@@ -42,6 +44,9 @@ _context = jax.make_user_context(Settings())
 def settings() -> Settings:
     """The settings in force where this is traced."""
     return _context.value
+
+
+keep(lambda: functools.partial(_context, settings()))
 
 
 @contextlib.contextmanager

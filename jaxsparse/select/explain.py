@@ -8,6 +8,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import jax
 import numpy as np
 
+from jaxsparse.ffi.partition import listen
 from jaxsparse.ffi.platform import NAMES, reason_against
 from jaxsparse.select.choice import Choice
 from jaxsparse.select.config import override, settings
@@ -70,17 +71,33 @@ class Call:
 
 @dataclasses.dataclass
 class Explanation(Generic[Result]):
-    """The calls of one run, in the order in which they were traced, and the function's result."""
+    """The calls of one run, in the order in which they were traced, and the function's result.
+
+    `communication` says which sharded operands a mesh of Auto axes gathers for a call, and why; a
+    call that a mesh splits without that is not in it.
+    """
 
     calls: list[Call]
     result: Result
+    communication: list[str] = dataclasses.field(default_factory=list)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.calls)) or "no call of a jaxsparse op"
+        calls = "\n".join(map(str, self.calls)) or "no call of a jaxsparse op"
+        return "\n".join([calls, *(f"communicates: {line}" for line in self.communication)])
 
 
 _tokens = itertools.count()
 _open: dict[int, list[Call]] = {}
+_gathered: dict[int, list[str]] = {}
+
+
+def _hear(op: str, sentence: str) -> None:
+    token = settings().explain
+    if token in _gathered:
+        _gathered[token].append(f"{op}: {sentence}")
+
+
+listen(_hear)
 
 
 def explain(
@@ -108,14 +125,14 @@ def explain(
     if not callable(fn):
         raise TypeError(f"explain: fn must be callable, not a {type(fn).__name__}")
     token = next(_tokens)
-    _open[token] = []
+    _open[token], _gathered[token] = [], []
     try:
         with override(explain=token):
             result = jax.block_until_ready(jax.jit(fn)(*args, **kwargs))
             jax.effects_barrier()
-        return Explanation(_open[token], result)
+        return Explanation(_open[token], result, _gathered[token])
     finally:
-        del _open[token]
+        del _open[token], _gathered[token]
 
 
 def watched() -> bool:

@@ -1,4 +1,6 @@
-"""Arrays that are sharded over explicit mesh axes: refused with a sentence, taken in shard_map."""
+"""Arrays that are sharded over explicit mesh axes: split, or refused with a sentence that names
+the user's argument; taken in shard_map.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -21,22 +23,46 @@ def put():
 
 
 def test_refused_outside_of_shard_map(put, rng):
-    x, k = rng.random((8, 6, 6, 4), np.float32), jnp.ones((3, 3, 4, 4))
-    mask, rows = put(rng.random((8, 6, 6)) < 0.5), put(rng.random((8, 64), np.float32))
-    plan = js.pruned.inspect(np.eye(64, dtype=np.float32))
+    """Ops that are not split by themselves."""
+    rows = put(rng.random((8, 64), np.float32))
     for call in (
-        lambda: js.tile_index(mask),
-        lambda: js.pack_mask(mask),
-        lambda: js.masked_conv(put(x), k, mask),
-        lambda: jax.jit(js.masked_conv)(put(x), k, mask),
-        lambda: js.pruned_matmul(rows, plan),
         lambda: js.grouped_matmul(rows, jnp.ones((2, 64, 3)), jnp.array([3, 5])),
-        lambda: js.masked_dense(rows, jnp.ones((64, 3)), jnp.ones(8, bool)),
         lambda: js.route(put(np.zeros((8, 2), np.int32)), 3),
         lambda: js.nn.linen.MoE(4, 16).init(jax.random.key(0), rows),
         lambda: js.nn.linen.MoE(4, 16, routing="expert_choice").init(jax.random.key(0), rows),
     ):
-        with pytest.raises(ValueError, match=r"inside jax[.]shard_map"):
+        with pytest.raises(ValueError, match=r"inside (of )?jax[.]shard_map"):
+            call()
+
+
+def test_what_cannot_be_split_is_named(put, rng):
+    """The user's argument, its axis, the reason, and what to do."""
+    x, k = rng.random((8, 8, 8, 4), np.float32), jnp.ones((3, 3, 4, 4))
+    mask = rng.random((8, 8, 8)) < 0.5
+    channels = jax.device_put(k, NamedSharding(jax.sharding.get_mesh(), P(None, None, "b")))
+    for call, words in (
+        (
+            lambda: js.masked_conv(x, channels, mask, activation="relu"),
+            r"kernel axis 2 is sharded over mesh axis 'b', but a bias, an activation.*reshard",
+        ),
+        (
+            lambda: js.masked_conv(put(x.swapaxes(0, 1)).swapaxes(0, 1), k, mask),
+            "x axis 1 is sharded over mesh axis 'b', but an output reads pixels around its own",
+        ),
+        (
+            lambda: js.masked_conv(put(x), put(jnp.ones((4, 3, 4, 4))), mask),
+            "kernel axis 0 is sharded over mesh axis 'b', but an output reads",
+        ),
+        (
+            lambda: js.masked_dense(put(x), put(jnp.ones((4, 8))), mask, activation="relu"),
+            "w axis -2 is sharded over mesh axis 'b', but a bias",
+        ),
+        (
+            lambda: js.tile_index(put(mask), (4, 4), capacity=3),
+            "a list with room for 3 of 32 tiles is one list of all images",
+        ),
+    ):
+        with pytest.raises(ValueError, match=words):
             call()
 
 

@@ -9,7 +9,7 @@ from ops.op_suite import OpSuite
 
 def checks() -> list[str]:
     """The names of the suite's checks."""
-    return [name.removeprefix("test_") for name in vars(OpSuite) if name.startswith("test_")]
+    return [name.removeprefix("test_") for name in dir(OpSuite) if name.startswith("test_")]
 
 
 def suites() -> Iterator[type[OpSuite]]:

@@ -52,6 +52,7 @@ class OpSpec:
         scale: of the tolerances.
         result: the dtype of float results, where it is not that of the operands.
         fills: shares of work that one trace serves.
+        split: how a mesh splits the op under plain jit (`op_sharding.Split`).
         inapplicable: check -> why it does not apply.
     """
 
@@ -70,6 +71,7 @@ class OpSpec:
     scale: float = 1.0
     result: str | None = None
     fills: tuple[float, ...] = (0.4, 0.0, 1.0)
+    split: Any = None
     inapplicable: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property

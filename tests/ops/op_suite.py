@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
+from ops.op_sharding import ShardingClaims
 from ops.op_spec import TOLERANCE as TOLERANCE
 from ops.op_spec import (
     OpSpec,
@@ -60,7 +61,7 @@ def in_float32() -> Any:
     return contextlib.nullcontext()
 
 
-class OpSuite:
+class OpSuite(ShardingClaims):
     """Subclass it with `spec`; pytest collects the rest."""
 
     spec: OpSpec

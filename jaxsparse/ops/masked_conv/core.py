@@ -30,6 +30,7 @@ from jaxsparse.ops.masked_conv.run import (
     on_platform,
     on_reference,
 )
+from jaxsparse.ops.masked_conv.shards import split_conv, split_dkernel
 
 __all__ = ["ConvParams", "conv", "dkernel"]
 
@@ -132,8 +133,11 @@ def _input_grad(
     """
     geo = p.geometry
     kh, kw, per_group, outputs = kernel.shape
-    grouped = kernel[::-1, ::-1].reshape(kh, kw, per_group, geo.groups, outputs // geo.groups)
-    flipped = grouped.transpose(0, 1, 4, 3, 2).reshape(kh, kw, outputs // geo.groups, x_shape[3])
+    flipped = kernel[::-1, ::-1].swapaxes(2, 3)
+    if geo.groups != 1:
+        each = outputs // geo.groups
+        grouped = kernel[::-1, ::-1].reshape(kh, kw, per_group, geo.groups, each)
+        flipped = grouped.transpose(0, 1, 4, 3, 2).reshape(kh, kw, each, x_shape[3])
     active = cover_words(index)
     window, hw = geo.window((kh, kw)), (x_shape[1], x_shape[2])
     target = reach_index(active, window, index.shape[2], hw, x_words, p.implementation)
@@ -160,6 +164,16 @@ def _masked(x: jax.Array, x_words: jax.Array | None) -> jax.Array:
     return jnp.where(unpack_mask(x_words, x.shape[2])[..., None], x, jnp.zeros_like(x))
 
 
+def _on_any(p: ConvParams) -> Callable[..., jax.Array]:
+    return dispatch(
+        "masked_conv",
+        p.implementation,
+        cuda=functools.partial(on_platform, p, "cuda"),
+        cpu=functools.partial(on_platform, p, "cpu"),
+        reference=functools.partial(on_reference, p),
+    )
+
+
 def _forward(p: ConvParams) -> Callable[..., jax.Array]:
     """A function (x, kernel, bias, base, index, x_words, residual) -> out with its vmap rule; the
     selection in force is kept.
@@ -175,13 +189,7 @@ def _forward(p: ConvParams) -> Callable[..., jax.Array]:
         x_words: jax.Array | None,
         residual: jax.Array | None,
     ):
-        return dispatch(
-            "masked_conv",
-            p.implementation,
-            cuda=functools.partial(on_platform, p, "cuda"),
-            cpu=functools.partial(on_platform, p, "cpu"),
-            reference=functools.partial(on_reference, p),
-        )(x, kernel, bias, base, index, x_words, residual)
+        return split_conv(p, _on_any)(x, kernel, bias, base, index, x_words, residual)
 
     @run.def_vmap
     def rule(
@@ -216,13 +224,14 @@ def _dkernels(p: ConvParams, kernel_hw: tuple[int, int]) -> Callable[..., jax.Ar
 
     @custom_vmap
     def run(x: jax.Array, g: jax.Array, index: TileIndex):
-        return dispatch(
+        alone = dispatch(
             "masked_conv_dkernel",
             p.implementation,
             cuda=functools.partial(dkernel_on_platform, p, kernel_hw, "cuda"),
             cpu=functools.partial(dkernel_on_platform, p, kernel_hw, "cpu"),
             reference=functools.partial(dkernel_on_reference, p, kernel_hw),
-        )(x, g, index)
+        )
+        return split_dkernel(p, kernel_hw, alone)(x, g, index)
 
     @run.def_vmap
     def rule(axis_size: int, in_batched: Sequence[Any], *args: jax.Array | TileIndex):

@@ -91,20 +91,28 @@ def masked_dense(
             raise ValueError(
                 f"base is {base.dtype}{list(base.shape)}; the result is {out_dtype}{[*batch, n]}"
             )
-    rows = (math.prod(batch[:-1]), 1, batch[-1])
     out = convolve(
         "masked_dense",
-        x.reshape(*rows, x.shape[-1]),
+        _rows(x, 2),
         w[None, None],
         _index(mask, batch, implementation),
         bias=bias,
         activation=activation,
-        base=None if base is None else base.reshape(*rows, n),
+        base=None if base is None else _rows(base, 2),
         precision=precision,
         preferred_element_type=preferred_element_type,
         implementation=implementation,
     )
-    return out.reshape(*batch, n)
+    return out[:, 0].reshape(*batch, n)
+
+
+def _rows(value: jax.Array, trailing: int) -> jax.Array:
+    """[*axes, ...] as [product of the axes, 1, ...], with so many axes behind.
+
+    Two steps: on a mesh of Explicit axes a reshape either joins axes or adds one.
+    """
+    kept = value.shape[value.ndim - trailing :]
+    return value.reshape(math.prod(value.shape[: value.ndim - trailing]), *kept)[:, None]
 
 
 def token_index(
@@ -129,8 +137,7 @@ def token_index(
         raise TypeError(f"mask has dtype {mask.dtype}; it takes bool: `mask != 0` makes one")
     if not mask.shape:
         raise ValueError("mask is a scalar; it needs at least one axis")
-    shape = (math.prod(mask.shape[:-1]), 1, mask.shape[-1])
-    return build_index(mask.reshape(shape), (1, 1), implementation=implementation)
+    return build_index(_rows(mask, 1), (1, 1), implementation=implementation)
 
 
 def _index(mask: Any, batch: tuple[int, ...], implementation: Implementation) -> TileIndex:

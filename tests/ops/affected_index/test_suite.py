@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 from index.oracles import listed, spread, tiles_of, words_of
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite
 
 import jaxsparse as js
@@ -13,10 +14,17 @@ STAGES = (((3, 1),), ((3, 2), (3, 1)))
 
 def apply(operands, implementation):
     """Of each stage; lists in ascending order; -1, after the last, stays there."""
+    return in_order(listed_by(operands, implementation))
+
+
+def listed_by(operands, implementation):
     found = js.affected_index(operands["mask"], STAGES, TILE, implementation=implementation)
+    return [(i.ids, i.count, i.overflow, i.words) for i in found]
+
+
+def in_order(found):
     return [
-        (jnp.sort(i.ids.astype(jnp.uint32)).astype(jnp.int32), i.count, i.overflow, i.words)
-        for i in found
+        (jnp.sort(jnp.asarray(v).astype(jnp.uint32)).astype(jnp.int32), *rest) for v, *rest in found
     ]
 
 
@@ -63,6 +71,7 @@ class TestAffectedIndex(OpSuite):
         apply=apply,
         oracle=want,
         sharded=frozenset({"mask"}),
+        split=Split({"mask": 0}, (0, None, None, 0) * len(STAGES), in_order, apply=listed_by),
         empty=lambda rng: {"mask": np.zeros((0, *SHAPE[1:]), bool)},
         call=call,
         bad=BAD,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from ops.masked_conv.bad_calls import BAD, call
 from ops.masked_conv.oracle import masked_conv as oracle
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite, assert_close, cast
 
 import jaxsparse as js
@@ -69,6 +70,7 @@ class TestMaskedConv(OpSuite):
         oracle=want,
         floats=("x", "kernel"),
         sharded=frozenset({"x", "mask"}),
+        split=Split({"x": 0, "mask": 0}),
         empty=lambda rng: {k: v if k == "kernel" else v[:0] for k, v in draw(rng, 0.5).items()},
         unread=reach,
         overflow=overflow,
@@ -91,6 +93,7 @@ class TestMaskedConvFused(OpSuite):
         oracle=lambda operands: want(operands, activation="silu"),
         floats=("x", "kernel", *ALL),
         sharded=frozenset({"x", "base", "residual", "mask"}),
+        split=Split({"x": 0, "base": 0, "residual": 0, "mask": 0}),
         empty=lambda rng: {
             k: v if k in ("kernel", "bias") else v[:0] for k, v in draw(rng, 0.5, ALL).items()
         },

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite
 
 import jaxsparse as js
@@ -121,6 +122,7 @@ class TestMaskedDense(OpSuite):
         oracle=want,
         floats=("x", "w", "bias", "base"),
         sharded=frozenset({"x", "base", "mask"}),
+        split=Split({"x": 0, "base": 0, "mask": 0}),
         empty=lambda rng: {
             k: v if k in ("w", "bias") else v[:0] for k, v in draw(rng, 0.5).items()
         },

@@ -2,6 +2,7 @@
 
 import numpy as np
 from index.oracles import words_of
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite
 
 import jaxsparse as js
@@ -27,6 +28,7 @@ class TestPackMask(OpSuite):
         apply=lambda operands, name: js.pack_mask(operands["mask"], implementation=name),
         oracle=lambda operands: words_of(operands["mask"]),
         sharded=frozenset({"mask"}),
+        split=Split({"mask": 0}),
         empty=lambda rng: {"mask": np.zeros((0, *SHAPE[1:]), bool)},
         call=lambda **changed: js.pack_mask(**{"mask": MASK, **changed}),
         bad={
@@ -56,6 +58,7 @@ class TestUnpackMask(OpSuite):
             operands["words"].astype("<u4").view(np.uint8), axis=-1, bitorder="little"
         )[..., :70].astype(bool),
         sharded=frozenset({"words"}),
+        split=Split({"words": 0}),
         empty=lambda rng: {"words": np.zeros((0, 5, 3), np.uint32)},
         call=lambda **changed: js.unpack_mask(**{"words": WORDS, "n": 70, **changed}),
         bad={

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from index.oracles import component_tiles_of, listed, tiles_of, words_of
+from ops.op_sharding import Split
 from ops.op_spec import Fixed
 from ops.op_suite import OpSpec, OpSuite
 
@@ -19,6 +20,14 @@ def draw(rng, fill):
 
 def parts(index):
     return index.ids, index.count, index.overflow, index.words
+
+
+def by_shard(found):
+    """The list in order: on a mesh, each shard's part of it is."""
+    ids, *rest = map(np.asarray, found)
+    order = np.lexsort(np.atleast_2d(ids.T)[::-1])
+    held = ids.reshape(len(ids), -1)[:, 0] >= 0
+    return np.concatenate([ids[order][held[order]], ids[~held]]), *rest
 
 
 def apply(operands, implementation, align="grid"):
@@ -100,6 +109,7 @@ class TestTileIndex(OpSuite):
         apply=apply,
         oracle=want,
         sharded=frozenset({"mask"}),
+        split=Split({"mask": 0}, (0, None, None, 0), by_shard),
         empty=lambda rng: {"mask": np.zeros((0, *SHAPE[1:]), bool), "capacity": ALL},
         overflow=overflow,
         call=call,
@@ -116,6 +126,7 @@ class TestComponentIndex(OpSuite):
         apply=lambda operands, name: apply(operands, name, "component"),
         oracle=lambda operands: want(operands, "component"),
         sharded=frozenset({"mask"}),
+        split=Split({"mask": 0}, (0, None, None, 0), by_shard),
         empty=lambda rng: {"mask": np.zeros((0, *SHAPE[1:]), bool), "capacity": ALL},
         overflow=lambda rng: overflow(rng, "component"),
         call=lambda **changed: call(**{"align": "component", **changed}),
@@ -135,6 +146,7 @@ class TestFromWords(OpSuite):
         apply=from_words,
         oracle=want,
         sharded=frozenset({"mask"}),
+        split=Split({"mask": 0}, (0, None, None, 0), by_shard),
         empty=lambda rng: {"mask": np.zeros((0, *SHAPE[1:]), bool), "capacity": ALL},
         overflow=overflow,
         call=lambda **changed: js.TileIndex.from_words(

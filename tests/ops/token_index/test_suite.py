@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 from index.oracles import listed, tiles_of, words_of
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite
 
 import jaxsparse as js
@@ -12,9 +13,17 @@ SHAPE = (2, 3, 37)
 
 def apply(operands, implementation):
     """Its list in ascending order; -1, after the last, stays there."""
+    return in_order(listed_by(operands, implementation))
+
+
+def listed_by(operands, implementation):
     index = js.token_index(operands["mask"], implementation=implementation)
-    ids = jnp.sort(index.ids.astype(jnp.uint32)).astype(jnp.int32)
-    return ids, index.count, index.overflow, index.words
+    return index.ids, index.count, index.overflow, index.words
+
+
+def in_order(found):
+    ids, *rest = found
+    return jnp.sort(jnp.asarray(ids).astype(jnp.uint32)).astype(jnp.int32), *rest
 
 
 def want(operands):
@@ -36,6 +45,7 @@ class TestTokenIndex(OpSuite):
         apply=apply,
         oracle=want,
         sharded=frozenset({"mask"}),
+        split=Split({"mask": 0}, (0, None, None, 0), in_order, apply=listed_by),
         empty=lambda rng: {"mask": np.zeros((0, *SHAPE[1:]), bool)},
         call=lambda **changed: js.token_index(**{"mask": MASK, **changed}),
         bad={

@@ -1,0 +1,310 @@
+"""`partitioned`: a call that a mesh splits by itself.
+
+Under plain `jit` on a mesh of Auto axes by `custom_partitioning`: XLA asks which shards a call
+takes, and compiles the call of one shard. On Explicit axes by a `shard_map` over the operands' own
+sharding. Inside a user's `shard_map`, and on one device, the call is what it is.
+"""
+
+import contextlib
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.custom_partitioning import (
+    ArrayMapping,
+    CompoundFactor,
+    SdyShardingRule,
+    custom_partitioning,
+)
+from jax.sharding import NamedSharding
+
+from jaxsparse.ffi.call import lift
+from jaxsparse.ffi.rule import (
+    Array,
+    Axes,
+    Cut,
+    Rule,
+    assign,
+    parse,
+    spec_for,
+    spec_of,
+    sums_over,
+)
+
+#: Each returns a context manager that restores, when a shard is traced, what is in force now.
+_kept: list[Callable[[], Callable[[], contextlib.AbstractContextManager[Any]]]] = []
+#: Told of every operand that a call gathers: the op, and a sentence.
+_listeners: list[Callable[[str, str], None]] = []
+
+
+def keep(capture: Callable[[], Callable[[], contextlib.AbstractContextManager[Any]]]) -> None:
+    """Have trace-time settings hold for the shards of a call, too, which are traced while XLA
+    compiles: `capture()` is asked at the call.
+    """
+    _kept.append(capture)
+
+
+def listen(listener: Callable[[str, str], None]) -> None:
+    """Have `listener(op, sentence)` told of what calls communicate."""
+    _listeners.append(listener)
+
+
+class Shards(NamedTuple):
+    """The mesh axes that each factor of a call is split over."""
+
+    axes: Mapping[str, Axes]
+    sizes: Mapping[str, int]
+
+    def count(self, *factors: str) -> int:
+        """How many shards there are along these factors together."""
+        return math.prod(self.sizes[a] for f in factors for a in self.axes.get(f, ()))
+
+    def place(self, factor: str) -> jax.Array | int:
+        """int32[], which of them this is."""
+        axes = self.axes.get(factor, ())
+        return jax.lax.axis_index(axes) if axes else 0
+
+
+def partitioned(
+    rule: Rule, whole: Callable[..., Any], local: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A function that runs `whole(*arguments)`, or on each shard of a mesh `local(shards,
+    *arguments)`.
+
+    Args:
+        rule: names the factors of each argument. An argument is an array or None, or where the rule
+            says None any pytree, in place of which `local` gets None.
+        whole: to an array or a tuple of them.
+        local: the same of a shard's arrays.
+
+    Raises:
+        ValueError: on an Explicit mesh, for an axis that cannot be split, naming the argument.
+    """
+
+    def run(*arguments: Any) -> Any:
+        call = _Call(rule, whole, local, arguments)
+        mesh = next((_mesh(array) for array in call.visible if _explicit(array)), None)
+        if mesh is not None:
+            return call.on_explicit(mesh)
+        if _alone((*call.visible, *call.hidden)):
+            return whole(*arguments)
+        return call.on_auto()
+
+    return run
+
+
+def _explicit(leaf: Any) -> bool:
+    """Whether an array is sharded over Explicit mesh axes."""
+    return any(part is not None for part in jax.typeof(leaf).sharding.spec)
+
+
+def _mesh(leaf: Any) -> Any:
+    context = jax.sharding.get_abstract_mesh()
+    return jax.typeof(leaf).sharding.mesh if context.empty else context
+
+
+def _alone(leaves: Sequence[Any]) -> bool:
+    """Nothing to split: no elements, one device, or a mesh whose axes are the user's own."""
+    if any(0 in leaf.shape for leaf in leaves):
+        return True
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.manual_axes or mesh.explicit_axes:
+        return True
+    return not _traced(leaves) and all(
+        len(leaf.sharding.device_set) == 1 for leaf in leaves if isinstance(leaf, jax.Array)
+    )
+
+
+def _traced(leaves: Sequence[Any]) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+
+
+class _Call:
+    """One call: the arrays that shards get (`visible`) and those that stay behind (`hidden`)."""
+
+    def __init__(
+        self,
+        rule: Rule,
+        whole: Callable[..., Any],
+        local: Callable[..., Any],
+        arguments: Sequence[Any],
+    ):
+        self.rule, self.whole, self.local = rule, whole, local
+        given = list(zip(rule.names, rule.operands, arguments, strict=True))
+        self.places = [i for i, (_, t, a) in enumerate(given) if t is not None and a is not None]
+        self.visible = [arguments[i] for i in self.places]
+        self.names = [rule.names[i] for i in self.places]
+        self.factors = [parse(rule.operands[i] or "") for i in self.places]
+        left = {i: arguments[i] for i, (_, text, _) in enumerate(given) if text is None}
+        self.hidden, self.tree = jax.tree.flatten(left)
+        self.results = [parse(text) for text in rule.results]
+
+    def _run(self, leaves: Sequence[Any]) -> tuple[jax.Array, ...]:
+        n = len(self.visible)
+        out = self.whole(*self._arguments(leaves[:n], jax.tree.unflatten(self.tree, leaves[n:])))
+        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+    def _arguments(self, visible: Sequence[Any], hidden: Mapping[int, Any]) -> list[Any]:
+        placed = dict(zip(self.places, visible, strict=True)) | dict(hidden)
+        return [placed.get(i) for i in range(len(self.rule.operands))]
+
+    def _unwrap(self, out: Sequence[Any]) -> Any:
+        return out[0] if len(self.results) == 1 else tuple(out)
+
+    def _arrays(self, shapes: Sequence[Any], specs: Sequence[Any]) -> list[Array]:
+        rows = zip(self.names, self.factors, shapes, specs, strict=True)
+        return [Array(n, f, tuple(v.shape), spec_of(s, len(v.shape))) for n, f, v, s in rows]
+
+    def _in_shard(
+        self, chosen: Mapping[str, Axes], sizes: Mapping[str, int], visible: Sequence[Any]
+    ) -> list[jax.Array]:
+        """A shard's results, summed over the shards where that is still to be done."""
+        out = self.local(Shards(chosen, sizes), *self._arguments(visible, {}))
+        out = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        return [
+            self._rounded(_combine(value, sums_over(factors, chosen), i in self.rule.least))
+            for i, (value, factors) in enumerate(zip(out, self.results, strict=True))
+        ]
+
+    def _rounded(self, value: jax.Array) -> jax.Array:
+        floats = self.rule.dtype is not None and jnp.issubdtype(value.dtype, jnp.floating)
+        return value.astype(self.rule.dtype) if floats else value
+
+    def on_explicit(self, mesh: Any) -> Any:
+        """Over the operands' own Explicit axes."""
+        sizes = dict(mesh.shape)
+        specs = [jax.typeof(array).sharding.spec for array in self.visible]
+        chosen, cuts = assign(self.rule, self._arrays(self.visible, specs), [], sizes)
+        if cuts:
+            raise ValueError(_refusal(self.rule, cuts[0]))
+        wanted = [spec_for(factors, chosen) for factors in self.factors]
+        arrays = [
+            jax.sharding.reshard(array, NamedSharding(mesh, spec))
+            for array, spec in zip(self.visible, wanted, strict=True)
+        ]
+
+        def shard(*visible: jax.Array) -> tuple[jax.Array, ...]:
+            return tuple(self._in_shard(chosen, sizes, lift(*visible)))
+
+        out = jax.shard_map(
+            shard,
+            mesh=mesh,
+            in_specs=tuple(wanted),
+            out_specs=tuple(spec_for(factors, chosen) for factors in self.results),
+            axis_names=frozenset(mesh.explicit_axes),
+        )(*arrays)
+        return self._unwrap(out)
+
+    def on_auto(self) -> Any:
+        """As XLA asks, when it compiles for a mesh."""
+        restore = [capture() for capture in _kept]
+        leaves = (*self.visible, *self.hidden)
+
+        def whole(*leaves: Any) -> Any:
+            return self._run(leaves)
+
+        whole.__name__ = self.rule.op
+        # Inside of its own jit: custom_partitioning takes no function that captures constants.
+        split = custom_partitioning(jax.jit(whole))
+
+        def partition(mesh: Any, given: Any, results: Any) -> Any:
+            chosen, cuts = self._assigned(mesh, given, results)
+            sizes, n = dict(mesh.shape), len(self.visible)
+
+            def shard(*leaves: Any) -> tuple[jax.Array, ...]:
+                with contextlib.ExitStack() as stack:
+                    for setting in restore:
+                        stack.enter_context(setting())
+                    return tuple(self._in_shard(chosen, sizes, leaves[:n]))
+
+            with contextlib.ExitStack() as stack:
+                for setting in restore:
+                    stack.enter_context(setting())
+                _tell(self.rule, cuts)
+            wanted = tuple(NamedSharding(mesh, spec_for(f, chosen)) for f in self.factors)
+            left = (leaf.sharding for leaf in given[n:])
+            return mesh, shard, self._result(mesh, chosen), (*wanted, *left)
+
+        def infer(mesh: Any, given: Any, results: Any) -> Any:
+            return self._result(mesh, self._assigned(mesh, given, ())[0])
+
+        split.def_partition(
+            partition=partition,
+            infer_sharding_from_operands=infer,
+            sharding_rule=lambda mesh, operands, results: self._shardy(results),
+        )
+        run = split if _traced(leaves) else jax.jit(split)
+        return self._unwrap(run(*leaves))
+
+    def _assigned(self, mesh: Any, given: Any, results: Any) -> tuple[dict[str, Axes], list[Cut]]:
+        specs = [getattr(v.sharding, "spec", ()) for v in given[: len(self.visible)]]
+        wanted = [
+            Array("the result", f, tuple(v.shape), spec_of(v.sharding.spec, len(v.shape)))
+            for f, v in zip(self.results, results, strict=False)
+        ]
+        operands = self._arrays(given[: len(self.visible)], specs)
+        return assign(self.rule, operands, wanted, dict(mesh.shape))
+
+    def _result(self, mesh: Any, chosen: Mapping[str, Axes]) -> tuple[NamedSharding, ...]:
+        return tuple(NamedSharding(mesh, spec_for(factors, chosen)) for factors in self.results)
+
+    def _shardy(self, results: Any) -> SdyShardingRule:
+        """The rule for XLA's propagation: factors that are not split have a name of their own."""
+        alone = (f"whole{i}" for i in itertools.count())
+        shapes = [*(v.shape for v in self.visible), *(r.shape for r in results)]
+        factors = [*self.factors, *self.results]
+        size: dict[str, int] = {}
+        for shape, axes in zip(shapes, factors, strict=True):
+            size |= {f[0]: n for f, n in zip(axes, shape, strict=True) if len(f) == 1}
+        minor: dict[str, int] = {}
+
+        def axis(names: Axes, n: int) -> Any:
+            if names[0] not in self.rule.splits:
+                return next(alone)
+            if len(names) == 1:
+                return names[0]
+            inner = next(alone)
+            minor[inner] = n // size[names[0]]
+            return CompoundFactor(names[0], inner)
+
+        maps = [
+            ArrayMapping(*(axis(f, n) for f, n in zip(axes, shape, strict=True)))
+            for shape, axes in zip(shapes, factors, strict=True)
+        ]
+        at = len(self.visible)
+        hidden = [ArrayMapping(*(next(alone) for _ in leaf.shape)) for leaf in self.hidden]
+        return SdyShardingRule((*maps[:at], *hidden), tuple(maps[at:]), **minor)
+
+
+def _combine(value: jax.Array, axes: Axes, least: bool) -> jax.Array:
+    if not axes:
+        return value
+    if least:
+        return jax.lax.pmin(value, axes)
+    if value.dtype == jnp.bool_:
+        return jax.lax.psum(value.astype(jnp.int32), axes) > 0
+    return jax.lax.psum(value, axes)
+
+
+def _refusal(rule: Rule, cut: Cut) -> str:
+    name = cut.name
+    return (
+        f"{rule.op}: {cut.place(rule.from_end)}, but {cut.reason}: reshard it first, {name} = "
+        f"jax.sharding.reshard({name}, spec) with None on that axis, or call the op inside of "
+        "jax.shard_map"
+    )
+
+
+def _tell(rule: Rule, cuts: Sequence[Cut]) -> None:
+    """Of what is gathered: whoever listens, and where no other sharding of the operands would
+    spare it, a warning."""
+    for cut in cuts:
+        said = f"{cut.place(rule.from_end)} and is gathered: {cut.reason}"
+        for listener in _listeners:
+            listener(rule.op, said)
+        if cut.known:
+            warnings.warn(f"{rule.op}: {said}", RuntimeWarning, stacklevel=2)

@@ -1,0 +1,66 @@
+"""A mesh of Auto axes: what is gathered is said, by `js.explain` and by a warning."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxsparse as js
+
+pytestmark = pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
+
+
+@pytest.fixture
+def put():
+    mesh = jax.make_mesh((4,), ("b",), (AxisType.Auto,), devices=jax.devices()[:4])
+    return lambda value, *axes: jax.device_put(value, NamedSharding(mesh, P(*axes)))
+
+
+def test_what_is_split_is_not_mentioned(put, rng):
+    x, mask = rng.random((8, 6, 6, 4), np.float32), rng.random((8, 6, 6)) < 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = js.explain(js.masked_conv, put(x, "b"), jnp.ones((3, 3, 4, 4)), put(mask, "b"))
+    assert not found.communication
+    assert found.calls[0].counts == [int(mask.sum())] * len(found.calls[0].counts)
+    assert "communicates" not in str(found)
+
+
+def test_a_gather_is_explained_and_warned_of(put, rng):
+    x, mask = rng.random((8, 8, 6, 4), np.float32), rng.random((8, 8, 6)) < 0.5
+    kernel = jnp.ones((3, 3, 4, 4))
+    with pytest.warns(RuntimeWarning, match="masked_conv: x axis 1 is sharded over mesh axis 'b'"):
+        found = js.explain(js.masked_conv, put(x, None, "b"), kernel, mask)
+    words = "masked_conv: x axis 1 is sharded over mesh axis 'b' and is gathered: an output reads"
+    assert any(line.startswith(words) for line in found.communication)
+    assert f"communicates: {words}" in str(found)
+    np.testing.assert_allclose(found.result, js.masked_conv(x, kernel, mask), atol=1e-5)
+
+
+def test_a_limited_list_is_one_list(put, rng):
+    """An index with less room than tiles is the same on a mesh, also what it leaves out."""
+    mask = rng.random((8, 8, 6)) < 0.5
+    x, kernel = rng.random((8, 8, 6, 4), np.float32), jnp.ones((3, 3, 4, 4))
+
+    def run(x, mask):
+        index = js.tile_index(mask, (2, 2), capacity=7, ordered=True)
+        return js.masked_conv(x, kernel, index), index.count, index.overflow, index.ids
+
+    with pytest.warns(RuntimeWarning, match="room for 7 of 96 tiles"):
+        got = jax.jit(run)(put(x, "b"), put(mask, "b"))
+    for one, other in zip(got, run(x, mask), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_settings_hold_in_a_shard(put, rng):
+    """XLA asks for the call of a shard when it compiles, after the `with` block of a setting."""
+    x, mask = rng.random((8, 6, 6, 4), np.float32), rng.random((8, 6, 6)) < 0.5
+    with js.config(variant="dense"):
+        lowered = jax.jit(lambda x, m: js.masked_conv(x, jnp.ones((3, 3, 4, 4)), m)).lower(
+            put(x, "b"), put(mask, "b")
+        )
+    assert "jaxsparse_masked_conv" not in lowered.compile().as_text()
