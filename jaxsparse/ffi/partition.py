@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.experimental.custom_partitioning import (
     ArrayMapping,
     CompoundFactor,
@@ -120,7 +121,7 @@ def _alone(leaves: Sequence[Any]) -> bool:
 
 
 def _traced(leaves: Sequence[Any]) -> bool:
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+    return any(isinstance(leaf, Tracer) for leaf in leaves)
 
 
 class _Call:
@@ -277,7 +278,7 @@ class _Call:
         ]
         at = len(self.visible)
         hidden = [ArrayMapping(*(next(alone) for _ in leaf.shape)) for leaf in self.hidden]
-        return SdyShardingRule((*maps[:at], *hidden), tuple(maps[at:]), **minor)
+        return SdyShardingRule((*maps[:at], *hidden), tuple(maps[at:]), **minor)  # pyright: ignore
 
 
 def _combine(value: jax.Array, axes: Axes, least: bool) -> jax.Array:
