@@ -1,5 +1,7 @@
 """grouped_matmul in the op suite: `ragged_dot`'s form, and gather, scale and combine fused."""
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 from ops.grouped_matmul.oracle import grouped_matmul as oracle
@@ -161,4 +163,22 @@ class TestGroupedMatmul(OpSuite):
         overflow=overflow,
         call=call,
         bad=BAD,
+    )
+
+
+class TestRaggedDot(OpSuite):
+    """`jax.lax.ragged_dot`'s form: rows that are sorted already, each with one result."""
+
+    spec = OpSpec(
+        name="ragged_dot",
+        serves=(js.grouped_matmul,),
+        draw=functools.partial(draw, fused=False),
+        apply=apply,
+        oracle=want,
+        floats=("lhs", "rhs"),
+        sharded=frozenset({"lhs", "group_sizes"}),
+        empty=functools.partial(empty, fused=False),
+        unread=unread,
+        overflow=functools.partial(overflow, fused=False),
+        call=call,
     )
