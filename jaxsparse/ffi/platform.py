@@ -6,6 +6,7 @@ An op offers up to three: "cuda", "cpu" and "reference". One trace serves every 
 this machine's.
 """
 
+import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,6 +22,15 @@ NAMES: tuple[Name, ...] = ("cuda", "cpu", "reference")
 _RUNS_ON = {"cuda": ("cuda", "reference"), "cpu": ("cpu", "reference")}
 #: op -> the implementations that it offers, where they are not all of NAMES.
 _OFFERED: dict[str, tuple[str, ...]] = {}
+
+
+#: What `js.config(implementation=)` asks for; part of the jit key.
+_default = jax.make_user_context(None)
+
+
+def default_implementation(names: tuple[Name, ...]) -> contextlib.AbstractContextManager[None]:
+    """Inside the `with` block a call without `implementation=` runs one of `names`."""
+    return _default(names)
 
 
 def offers(op: str, *names: str) -> tuple[str, ...]:
@@ -97,8 +107,8 @@ def wishes(implementation: Implementation) -> tuple[Name, ...]:
     return names
 
 
-def implementation_key(implementation: Implementation) -> Any:
-    """`implementation` as a static argument.
+def named(implementation: Implementation) -> Any:
+    """`implementation` as a static argument; None stays, for the calls to come.
 
     Raises:
         TypeError, ValueError: as `wishes`.
@@ -107,12 +117,23 @@ def implementation_key(implementation: Implementation) -> Any:
     return implementation if implementation is None or isinstance(implementation, str) else names
 
 
+def implementation_key(implementation: Implementation) -> Any:
+    """`implementation` as a static argument of the call that is traced; for None that of
+    `js.config`.
+
+    Raises:
+        TypeError, ValueError: as `wishes`.
+    """
+    return _default.value if implementation is None else named(implementation)
+
+
 def plan(op: str, implementation: Implementation, offered: Sequence[str]) -> dict[str, str]:
     """Platform -> implementation that runs there ("other" stands for every other platform).
 
     Raises:
         ValueError: when none of the named implementations can run, with every reason.
     """
+    implementation = implementation_key(implementation)
     names = wishes(implementation)
     if names:
         against = {n: reason_against(n, offered, device=True) for n in names}

@@ -18,7 +18,7 @@ from jaxsparse.core.dtypes import FLOATS
 from jaxsparse.core.masks import check_mask
 from jaxsparse.core.types import ExpertActivation
 from jaxsparse.ffi import Implementation, check_sharding
-from jaxsparse.ffi.platform import implementation_key
+from jaxsparse.ffi.platform import named
 from jaxsparse.nn.checks import check_array, check_dtypes, check_width
 from jaxsparse.nn.types import Initializer, RoutingRule
 from jaxsparse.ops import grouped_matmul, route
@@ -73,7 +73,7 @@ def check_options(
     num_experts = check_positive("num_experts", num_experts)
     hidden = check_positive("hidden", hidden)
     top_k = check_positive("top_k", options.top_k)
-    implementation = implementation_key(options.implementation)
+    implementation = named(options.implementation)
     canonical_precision(options.precision)
     if top_k > num_experts:
         raise ValueError(f"top_k={top_k} is more than num_experts={num_experts}")

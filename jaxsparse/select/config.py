@@ -11,9 +11,11 @@ import jax
 import numpy as np
 
 from jaxsparse.core.types import Selection
+from jaxsparse.ffi import Implementation
 from jaxsparse.ffi.partition import keep
+from jaxsparse.ffi.platform import Name, default_implementation, wishes
 from jaxsparse.select.table import TuningTable
-from jaxsparse.select.variants import Variant
+from jaxsparse.select.variants import Variant, is_known
 
 SELECTIONS = ("static", "device", "switch")
 
@@ -56,15 +58,15 @@ def override(**changes: object) -> Iterator[Settings]:
         yield settings()
 
 
-@contextlib.contextmanager
 def config(
     *,
     selection: Selection | None = None,
+    implementation: Implementation = None,
     variant: str | Variant | None = None,
     deterministic: bool | None = None,
     tuning: TuningTable | None = None,
-) -> Iterator[Settings]:
-    """Settings for every op traced inside the `with` block.
+) -> contextlib.AbstractContextManager[Settings]:
+    """Settings for every op traced inside the `with` block. They are checked by this call.
 
     Args:
         selection: how a variant is chosen: "static" at trace time from shape, dtype, device and the
@@ -72,6 +74,8 @@ def config(
             `lax.switch` on the index's count, the dense operation among the branches. None, the
             default, is "device" on a GPU where an op offers it and the table's rates say that it
             pays, else "static".
+        implementation: what every op runs that is not given an `implementation=` of its own:
+            "cuda", "cpu", "reference", or a sequence of them; an op that has none of them raises.
         variant: a name (`js.variants(op)`), which every op inside takes and no other; or a Variant,
             which the calls of its own op take.
         deterministic: bitwise equal results from run to run (ordered indices, ordered sums). An
@@ -80,8 +84,11 @@ def config(
 
     What is not given keeps its value from outside. The settings are part of the jit key.
 
+    Returns:
+        A context manager; `with js.config(...) as settings`.
+
     Raises:
-        ValueError: for a selection that does not exist.
+        ValueError: for a selection, an implementation or a variant that does not exist.
         TypeError: when `tuning` is not a TuningTable, `variant` no variant or name, or
             `deterministic` no bool.
     """
@@ -93,6 +100,10 @@ def config(
     variant = variant.name if isinstance(variant, Variant) else variant
     if variant is not None and not isinstance(variant, str):
         raise TypeError(f"variant must be a name or a Variant, not {type(variant).__name__}")
+    if variant is not None and variant_of is None and not is_known(variant):
+        raise ValueError(
+            f"variant={variant!r} is not a variant in this build: js.variants(op) lists those of op"
+        )
     if deterministic is not None and not isinstance(deterministic, (bool, np.bool_)):
         raise TypeError(f"deterministic must be a bool, not {type(deterministic).__name__}")
     deterministic = None if deterministic is None else bool(deterministic)
@@ -105,8 +116,17 @@ def config(
     changes = {k: v for k, v in given.items() if v is not None}
     if variant is not None:
         changes["variant_of"] = variant_of
-    with override(**changes) as now:
-        yield now
+    return _within(changes, wishes(implementation) or None)
+
+
+@contextlib.contextmanager
+def _within(
+    changes: dict[str, object], implementation: tuple[Name, ...] | None
+) -> Iterator[Settings]:
+    with contextlib.ExitStack() as stack:
+        if implementation is not None:
+            stack.enter_context(default_implementation(implementation))
+        yield stack.enter_context(override(**changes))
 
 
 @contextlib.contextmanager

@@ -2,8 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import jax
 import numpy as np
@@ -100,14 +100,33 @@ def _hear(op: str, sentence: str) -> None:
 listen(_hear)
 
 
+@overload
 def explain(
     fn: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Explanation[Result]: ...
+
+
+@overload
+def explain(
+    fn: Callable[..., Result],
+    *args: object,
+    static_argnames: str | Iterable[str] | None,
+    **kwargs: object,
+) -> Explanation[Result]: ...
+
+
+def explain(
+    fn: Callable[..., Result],
+    *args: object,
+    static_argnames: str | Iterable[str] | None = None,
+    **kwargs: object,
 ) -> Explanation[Result]:
     """Run `fn(*args, **kwargs)` under jit and report each call of an op in it.
 
     Args:
-        fn: a function that may be jitted.
+        fn: a function that may be jitted; arrays that it closes over are constants.
         *args: its arguments, arrays or pytrees of arrays.
+        static_argnames: names of the arguments of `fn` that are not arrays, as in `jax.jit`.
         **kwargs: its keyword arguments.
 
     Returns:
@@ -128,7 +147,9 @@ def explain(
     _open[token], _gathered[token] = [], []
     try:
         with override(explain=token):
-            result = jax.block_until_ready(jax.jit(fn)(*args, **kwargs))
+            result = jax.block_until_ready(
+                jax.jit(fn, static_argnames=static_argnames)(*args, **kwargs)
+            )
             jax.effects_barrier()
         return Explanation(_open[token], result, _gathered[token])
     finally:

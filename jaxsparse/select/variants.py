@@ -81,6 +81,12 @@ def variants(op: Op) -> list[Variant]:
     return [v._replace(op=op) for v in rows] + beside
 
 
+def is_known(name: str) -> bool:
+    """Whether some op has a variant of that name: in this build's tables, or beside them."""
+    beside = (other for rows in _BESIDE.values() for _, other in rows)
+    return name in beside or any(v.name == name for op in OPS for v in variants(op))
+
+
 def _folder() -> Any:
     """Where the build puts its tables, a folder a platform."""
     return resources.files("jaxsparse") / "select" / "variants"

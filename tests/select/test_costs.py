@@ -8,6 +8,7 @@ import pytest
 import jaxsparse as js
 from jaxsparse.core.device import home_platform
 from jaxsparse.select.choice import Against, Offer, Reason
+from jaxsparse.select.config import override
 from jaxsparse.select.costs import (
     EVERY,
     Candidate,
@@ -79,7 +80,7 @@ def test_who_asks_gets_it():
         assert decide(PROBLEM, Offer(("v0",))).against_device is Against.NOT_OFFERED
     with js.config(selection="static"):
         assert decide(PROBLEM, offer((1.0, 1.0), (100.0, 0.0))).how == "static"
-    with js.config(variant="v1"):
+    with override(variant="v1"):
         found = decide(PROBLEM, offer((1.0, 1.0), (9.0, 0.0)))
     assert found.reason is Reason.DEMANDED
     assert (found.first, found.us) == ("v1", 9.0)
@@ -87,7 +88,7 @@ def test_who_asks_gets_it():
 
 
 def test_a_name_alone_speaks_to_some_ops_only():
-    with js.config(variant="v1"):
+    with override(variant="v1"):
         assert decide(PROBLEM, Offer(("v0", "v1")), by_name=False).first == "v0"
     with js.config(variant=Variant("masked_conv", "cuda", "v1", 1, {})):
         assert decide(PROBLEM, Offer(("v0", "v1")), by_name=False).first == "v1"
@@ -95,7 +96,7 @@ def test_a_name_alone_speaks_to_some_ops_only():
 
 def test_who_demands_what_cannot_run_is_told_why():
     home = dataclasses.replace(PROBLEM, platform=home_platform())
-    with js.config(variant="v2"), pytest.raises(ValueError, match=r"v2.*\(full moon\).*v0, v1"):
+    with override(variant="v2"), pytest.raises(ValueError, match=r"v2.*\(full moon\).*v0, v1"):
         decide(home, Offer(("v0", "v1")), lambda: {"v2": "full moon"})
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import jaxsparse as js
 from jaxsparse.select.choice import Offer, Reason
+from jaxsparse.select.config import override
 from jaxsparse.select.problem import Problem
 from jaxsparse.select.select import decide
 
@@ -15,12 +16,16 @@ X = jnp.ones((3, 4), jnp.float32)
 IDS = jnp.asarray([[0, 1], [1, -1]])
 
 
+RHS, SIZES = jnp.ones((2, 4, 5)), jnp.asarray([1, 1])
+HOME = "cpu" if jax.default_backend() == "cpu" else "cuda"
+
+
 def routed(ids):
     return js.route(ids, 3)
 
 
 def grouped(x):
-    return js.grouped_matmul(x, jnp.ones((2, 4, 5)), jnp.asarray([1, 1]))
+    return js.grouped_matmul(x, RHS, SIZES)
 
 
 CALLS = {
@@ -115,10 +120,65 @@ def test_a_variant_is_its_own_ops_only():
 
 def test_a_variant_that_does_not_exist_is_told_from_one_that_does_not_fit():
     with (
-        js.config(variant="foo"),
+        override(variant="foo"),
         pytest.raises(ValueError, match=r"'foo'.* is not a variant in this"),
     ):
         grouped(X)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "words"),
+    [
+        ({"variant": "foo"}, ValueError, r"variant='foo' is not a variant .* js\.variants\(op\)"),
+        ({"selection": "maybe"}, ValueError, "selection='maybe' is none of static, device, switch"),
+        ({"implementation": "metal"}, ValueError, "'metal' is none of cuda, cpu, reference"),
+        ({"implementation": 3}, TypeError, "implementation=3; it takes None"),
+        ({"implementation": ()}, ValueError, "names none of"),
+    ],
+)
+def test_config_checks_what_it_is_given_when_it_is_called(given, kind, words):
+    with pytest.raises(kind, match=words):
+        js.config(**given)
+
+
+def test_an_implementation_for_every_call_inside():
+    ran = {}
+    jitted = jax.jit(grouped)
+    for name in ("reference", None, ("reference", "cpu")):
+        with js.config(implementation=name):
+            calls = js.explain(lambda x: grouped(x) + js.masked_matmul(x, x.T).sum(), X).calls
+            ran[name] = {call.implementation for call in calls}
+            np.testing.assert_allclose(jitted(X), grouped(X), rtol=1e-6)
+            with js.config(selection="static"):
+                assert js.explain(grouped, X).calls[0].implementation in ran[name]
+    assert ran["reference"] == ran["reference", "cpu"] == {"reference"}
+    with js.config(implementation="reference"):
+        own = js.explain(lambda x: js.grouped_matmul(x, RHS, SIZES, implementation=HOME), X)
+        gradient = jax.grad(lambda x: grouped(x).sum())
+    assert own.calls[0].implementation == HOME
+    np.testing.assert_allclose(gradient(X)[0], np.full(4, 5.0))
+
+
+def test_an_implementation_that_an_op_lacks_is_named():
+    other = "cpu" if HOME == "cuda" else "cuda"
+    with js.config(implementation=other), pytest.raises(ValueError, match=f"{other}.* cannot run"):
+        grouped(X)
+
+
+def test_static_arguments_and_closures():
+    mask = jnp.ones((1, 4, 5), bool)
+    x, kernel = jnp.ones((1, 4, 5, 8)), jnp.ones((3, 3, 8, 8))
+
+    def model(x, activation, scale=1.0, *, padding):
+        return scale * js.masked_conv(x, kernel, mask, activation=activation, padding=padding)
+
+    told = js.explain(
+        model, x, "relu", padding=((1, 1), (1, 1)), static_argnames=("activation", "padding")
+    )
+    assert [call.op for call in told.calls] == ["masked_conv"]
+    assert told.result.shape == x.shape
+    told = js.explain(js.tile_index, mask, (2, 2), static_argnames="tile")
+    assert told.result.tile == (2, 2)
 
 
 @pytest.mark.parametrize("sizes", [[2, 5], [-1, 3]])

@@ -10,6 +10,7 @@ import pytest
 import jaxsparse as js
 from jaxsparse.select.bounded import BoundedProblem, candidates
 from jaxsparse.select.choice import Reason, choosers
+from jaxsparse.select.config import override
 from jaxsparse.select.variants import OPS
 
 PLATFORM = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
@@ -106,7 +107,7 @@ def test_ways_through_bounded_layers_are_chosen_and_can_be_asked_for():
         assert again.calls[0].choice is not None
         assert again.calls[0].choice.reason is Reason.DEMANDED
         np.testing.assert_array_equal(again.result.materialize(), x)
-        with js.config(variant="a name alone does not speak to it"):
+        with override(variant="a name alone does not speak to it"):
             assert js.explain(function, x).calls[0].choice == free.choice
     asked = js.explain(lambda x: js.bounded_matmul(x, layers[0], dataflow="converged"), x)
     assert asked.calls[0].choice is not None

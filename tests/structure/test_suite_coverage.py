@@ -34,7 +34,7 @@ def public_functions():
                     seen.add(value)
                     modules.append((f"{path}.{name}", value))
             elif inspect.isfunction(value) and takes_implementation(value):
-                if not name.startswith("_"):
+                if not name.startswith("_") and value is not js.config:
                     found[f"{path}.{name}"] = value
             elif inspect.isclass(value) and value.__module__.startswith("jaxsparse."):
                 for method in vars(value):

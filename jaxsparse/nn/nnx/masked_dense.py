@@ -17,7 +17,7 @@ from jaxsparse.core.activations import ACTIVATIONS
 from jaxsparse.core.checks import check_activation, check_positive
 from jaxsparse.core.types import Activation
 from jaxsparse.ffi import Implementation
-from jaxsparse.ffi.platform import implementation_key
+from jaxsparse.ffi.platform import named
 from jaxsparse.index import TileIndex
 from jaxsparse.nn.checks import check_rngs, check_tokens
 from jaxsparse.nn.nnx.signature import ConstructorSignature
@@ -91,7 +91,7 @@ class MaskedDense(nnx.Linear):
             bias_metadata=bias_metadata,
         )
         self.activation: Activation | None = activation
-        self.implementation: Implementation = implementation_key(implementation)
+        self.implementation: Implementation = named(implementation)
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,

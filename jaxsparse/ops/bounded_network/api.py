@@ -30,7 +30,7 @@ from jaxsparse.core.batching import fold as fold_axis
 from jaxsparse.core.checks import check_bool, is_traced
 from jaxsparse.core.contract import BoundedNetworkRow
 from jaxsparse.ffi import Implementation, dispatch, lift
-from jaxsparse.ffi.platform import NAMES, implementation_key, plan
+from jaxsparse.ffi.platform import NAMES, named, plan
 from jaxsparse.ops.bounded_matmul import native, run
 from jaxsparse.recorder import probe
 from jaxsparse.reference import bounded_network as reference
@@ -191,7 +191,7 @@ def network(
         ValueError: for no layers, widths that do not chain, or an unknown implementation.
     """
     fold, retire = check_bool("fold", fold), check_bool("retire", retire)
-    return assemble(chain(layers, fold), retire, implementation_key(implementation))
+    return assemble(chain(layers, fold), retire, named(implementation))
 
 
 def assemble(chained: list[Layer], retire: bool = True, name: Implementation = None) -> Network:

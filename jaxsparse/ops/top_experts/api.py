@@ -101,6 +101,7 @@ def _arrays(logits: Any, mask: Any) -> tuple[jax.Array, jax.Array | None]:
 
 def _that_takes(experts: int, implementation: Implementation) -> Implementation:
     """`implementation` without a named "cuda" that cannot take so many experts."""
+    implementation = implementation_key(implementation)
     names = wishes(implementation)
     if "cuda" not in names or experts <= MOST_EXPERTS:
         return implementation

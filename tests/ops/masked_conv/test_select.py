@@ -10,6 +10,7 @@ from ops.masked_conv.test_masked_conv import make_inputs
 from ops.op_suite import assert_close
 
 import jaxsparse as js
+from jaxsparse.select.config import override
 from jaxsparse.select.table import Entry, Rung
 
 FEATURES = ("pixels", "taps", "channels", "outputs", "groups", "stride")
@@ -89,7 +90,7 @@ def test_config_is_part_of_the_jit_key(call, rng):
     mask = masks(rng)[2]
     f = jax.jit(call)
     f(mask)
-    with js.config(variant="no such"), pytest.raises(ValueError, match="variant='no such'"):
+    with override(variant="no such"), pytest.raises(ValueError, match="variant='no such'"):
         f(mask)
     with pytest.raises(ValueError, match="selection='maybe'"), js.config(selection="maybe"):
         pass
