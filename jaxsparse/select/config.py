@@ -13,7 +13,7 @@ import numpy as np
 from jaxsparse.core.types import Selection
 from jaxsparse.ffi import Implementation
 from jaxsparse.ffi.partition import keep
-from jaxsparse.ffi.platform import Name, default_implementation, wishes
+from jaxsparse.ffi.platform import Name, default_implementation, implementation_key, wishes
 from jaxsparse.select.table import TuningTable
 from jaxsparse.select.variants import Variant, is_known
 
@@ -49,6 +49,7 @@ def settings() -> Settings:
 
 
 keep(lambda: functools.partial(_context, settings()))
+keep(lambda: functools.partial(default_implementation, implementation_key(None)))
 
 
 @contextlib.contextmanager
