@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 import jaxsparse as js
-from jaxsparse.mask import affected
+from jaxsparse.mask import propagate
 
 WIDE, DEEP, BLOCKS = 32, 64, 5
 TILE = (8, 8)  # an edit is a region: blocks of pixels hold it nearly as well as pixels do
@@ -141,7 +141,7 @@ def reached(edited: jax.Array) -> list[jax.Array]:
     """What an edit bool[1,H,W] can change in each layer's result: it grows with every layer."""
     masks = []
     for layer in LAYERS:
-        edited = affected(edited, 3, layer.stride, "SAME", 1)
+        edited = propagate(edited, 3, layer.stride)
         masks.append(edited)
     return masks
 
@@ -161,8 +161,8 @@ def shared_masks(edited: jax.Array) -> list[jax.Array]:
     for layers in stages():
         strides = [stride for _, stride in layers]
         if strides[0] > 1:  # a stage begins with what leads to its resolution
-            edited = affected(edited, 3, strides.pop(0), "SAME", 1)
-        edited = affected(edited, 1 + 2 * len(strides), 1, "SAME", 1)
+            edited = propagate(edited, 3, strides.pop(0))
+        edited = propagate(edited, 1 + 2 * len(strides))
         masks.append(edited)
     return masks
 

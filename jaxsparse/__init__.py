@@ -6,6 +6,7 @@ need.
 
 from jaxsparse import bounded as bounded
 from jaxsparse import export as _export  # noqa: F401  (registers the pytrees)
+from jaxsparse import mask as mask
 from jaxsparse import nn as nn
 from jaxsparse import pruned as pruned
 from jaxsparse import recorder as recorder
@@ -55,6 +56,7 @@ __all__ = [
     "explain",
     "grouped_matmul",
     "lengths_mask",
+    "mask",
     "masked_conv",
     "masked_conv_stack",
     "masked_dense",

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxsparse.mask import affected, random_pixels, reach
+from jaxsparse.mask import random_pixels
+from jaxsparse.mask.reach import affected, reach
 
 
 def taps(out_size, in_size, kernel, stride, low, dilation):
