@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool
 
-from jaxsparse.bits import pack_mask, unpack_mask
+from jaxsparse.bits.pack import pack_mask, unpack_mask
 from jaxsparse.bits.window import any_bits, any_rows, every_bit, spread_bits
 from jaxsparse.core.checks import axes, check_array
 from jaxsparse.core.geometry import Geometry, pair, resolve_padding
