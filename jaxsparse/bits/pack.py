@@ -13,6 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, UInt32
 
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, Rule, Shards, dispatch, ffi_call, partitioned
 from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.reference import bits as reference
@@ -23,6 +24,7 @@ def word_count(n: int) -> int:
     return -(-n // 32)
 
 
+@takes_variables
 def pack_mask(
     mask: Bool[ArrayLike, "*axes n"], *, implementation: Implementation = None
 ) -> UInt32[Array, "*axes words"]:
@@ -44,6 +46,7 @@ def pack_mask(
     return words.reshape(*mask.shape[:-1], word_count(mask.shape[-1]))
 
 
+@takes_variables
 def unpack_mask(
     words: UInt32[ArrayLike, "*axes words"], n: int, *, implementation: Implementation = None
 ) -> Bool[Array, "*axes n"]:

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Float32
 from numpy.typing import NDArray
 
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.recorder import MIXED, Recorder
 
 
@@ -37,6 +38,7 @@ class Activations:
     recorder: Recorder
 
     @classmethod
+    @takes_variables
     def plain(cls, values: Float32[ArrayLike, "batch n"]) -> Activations:
         """Values [batch, n] of which nothing is known.
 
@@ -92,6 +94,7 @@ def check_values(values: Any) -> jax.Array:
     return jnp.asarray(values)
 
 
+@takes_variables
 def categories(acts: Activations | Float[ArrayLike, "batch n"]) -> NDArray[np.int32]:
     """The rows that are not all zero: the challenge's answer, counted from 0.
 

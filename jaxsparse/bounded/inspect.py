@@ -14,6 +14,7 @@ from jaxsparse.bounded.certify import saturates_from, zero_stays
 from jaxsparse.bounded.hashing import mix, running_sums
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.core.sparse import as_scipy
+from jaxsparse.core.variables import takes_variables
 
 if TYPE_CHECKING:
     from jaxsparse.core.sparse import SparseMatrix
@@ -22,6 +23,7 @@ _QUAD = 4
 _LEAST = 2.0**-124  # a quarter of it is the least normal float32
 
 
+@takes_variables
 def inspect(
     weight: ArrayLike | SparseMatrix,
     bias: npt.ArrayLike,

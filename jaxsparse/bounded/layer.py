@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float32, Int32, Integer
 from numpy.typing import NDArray
 
+from jaxsparse.core.variables import takes_variables
+
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
@@ -66,6 +68,7 @@ class Layer:
         """Whether a row that is all `bound` is proven to become all `upper`."""
         return bound >= self.saturates_from
 
+    @takes_variables
     def with_values(
         self,
         weights: Float32[Array, "entries"] | NDArray[np.float32],

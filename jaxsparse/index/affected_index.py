@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool
 
 from jaxsparse.bits.pack import word_count
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index.checks import SIDES, check_size, check_spatial_mask, check_tile, tile_code
@@ -67,6 +68,7 @@ class _Spec(NamedTuple):
     implementation: Any
 
 
+@takes_variables
 def affected_index(
     mask: Bool[ArrayLike, "B H W"],
     stages: Sequence[Sequence[tuple[int | Pair, int | Pair]]],

@@ -9,6 +9,7 @@ from jaxtyping import Bool
 
 from jaxsparse.bits import pack_mask
 from jaxsparse.core.types import Align
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index.checks import (
@@ -24,6 +25,7 @@ from jaxsparse.select import default_tile
 from jaxsparse.select.explain import record
 
 
+@takes_variables
 def tile_index(
     mask: Bool[ArrayLike, "B H W"],
     tile: tuple[int, int] | None = None,

@@ -18,6 +18,7 @@ from jaxsparse.bits import pack_mask, unpack_mask
 from jaxsparse.bits.pack import word_count
 from jaxsparse.core.integers import static_int
 from jaxsparse.core.types import Align
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation
 from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.checks import (
@@ -68,6 +69,7 @@ class TileIndex:
     align: Align = "grid"
 
     @classmethod
+    @takes_variables
     def from_words(
         cls,
         words: UInt32[ArrayLike, "B H words"],

@@ -9,6 +9,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool
 
+from jaxsparse.core.variables import takes_variables
+
 MAX_ROWS = 40
 MAX_IMAGES = 2
 _PIXELS = np.array([[" ", "▄"], ["▀", "█"]])  # by upper, lower
@@ -24,6 +26,7 @@ class Indexed(Protocol):
         ...
 
 
+@takes_variables
 def show(mask_or_index: Bool[ArrayLike, "... H W"] | Indexed) -> None:
     """Print the drawing of a bool[H, W] or bool[B, H, W] mask or of a `TileIndex`.
 

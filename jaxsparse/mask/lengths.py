@@ -8,8 +8,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Int
 
 from jaxsparse.core.integers import as_int32, check_count
+from jaxsparse.core.variables import takes_variables
 
 
+@takes_variables
 def lengths_mask(lengths: Int[ArrayLike, "*batch"], n: int) -> Bool[Array, "*batch n"]:
     """Which of `n` places each sequence fills: `arange(n) < lengths[..., None]`.
 

@@ -8,6 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool
 
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.mask.draw import Indexed, as_images, tile_origins
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 MAX_IMAGES = 4
 
 
+@takes_variables
 def plot(
     mask_or_index: Bool[ArrayLike, "... H W"] | Indexed, image: ArrayLike | None = None
 ) -> Figure:

@@ -4,12 +4,16 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from jaxsparse.core.late import when_imported
 from jaxsparse.nn.pruned import pruned_conv_general_dilated as pruned_conv_general_dilated
 from jaxsparse.nn.pruned import pruned_dot_general as pruned_dot_general
 
 if TYPE_CHECKING:
     from jaxsparse.nn import linen as linen
     from jaxsparse.nn import nnx as nnx
+
+when_imported("flax.serialization", "jaxsparse.nn.checkpoints")
+when_imported("flax.nnx", "jaxsparse.nn.data")
 
 _MODULES = ("linen", "nnx")
 __all__ = [

@@ -18,6 +18,7 @@ from jaxsparse.core.checks import check_positive
 from jaxsparse.core.dtypes import FLOATS
 from jaxsparse.core.sparse import as_scipy
 from jaxsparse.core.types import Kind
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.pruned.buckets import UNIT, imbalance
 from jaxsparse.pruned.checks import check_concrete, check_dense
 from jaxsparse.pruned.pattern import MAX_ENTRIES, Pattern
@@ -31,6 +32,7 @@ KINDS = ("matmul", "conv")
 _PARTS = 8  # that the statistics share the outputs out to
 
 
+@takes_variables
 def inspect(
     w: ArrayLike | SparseMatrix,
     *,

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from jaxsparse.core.dtypes import FLOATS
 from jaxsparse.core.integers import static_int
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.pruned.checks import check_concrete, check_dense
 
 
+@takes_variables
 def magnitude(
     w: ArrayLike, sparsity: float, granularity: tuple[int, int] = (1, 1)
 ) -> NDArray[np.bool_]:

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from jaxsparse.core.checks import check_array, is_traced
 from jaxsparse.core.dtypes import FLOATS
 from jaxsparse.core.types import Kind
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.pruned.checks import check_dense
 from jaxsparse.pruned.files import load, save
 from jaxsparse.pruned.pattern import Pattern
@@ -66,6 +67,7 @@ class PrunedWeight:
         """Share of the weights that are pruned."""
         return 1.0 - self.pattern.density
 
+    @takes_variables
     def with_values(self, values: Float[ArrayLike, "kept"]) -> PrunedWeight:
         """The same plan with other values [kept], float32, bfloat16 or float16. A numpy array is
         copied: writing to it later changes nothing.
@@ -121,6 +123,7 @@ class PrunedWeight:
         return PrunedWeight.of_kernel(self.plan, weight)
 
     @staticmethod
+    @takes_variables
     def of_kernel(plan: Plan, weight: Float[ArrayLike, "..."]) -> PrunedWeight:
         """A plan with the values of a dense weight, as `from_dense`."""
         return PrunedWeight(_kept(plan, weight), plan)

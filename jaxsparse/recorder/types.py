@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, UInt8
 
 from jaxsparse.core.contract import SegmentCode
+from jaxsparse.core.variables import takes_variables
 
 MIXED = int(SegmentCode.MIXED)
 ZERO = int(SegmentCode.ZERO)
@@ -106,6 +107,7 @@ def segment_count(n: int, segment: int) -> int:
     return -(-n // segment)
 
 
+@takes_variables
 def probe(values: Float[ArrayLike, "... n"], segment: int, upper: float) -> Recorder:
     """The exact recorder of `values` [..., n]: a code is set when every element of the segment says
     so."""

@@ -19,6 +19,7 @@ from jaxsparse.bounded.layer import Layer
 from jaxsparse.core.batching import entries, fold, loop_over, unfold
 from jaxsparse.core.checks import check_bool
 from jaxsparse.core.types import Dataflow
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, dispatch, lift
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.ops.bounded_matmul import run as bounded_run
@@ -43,6 +44,7 @@ class Params:
     implementation: Implementation
 
 
+@takes_variables
 def bounded_matmul(
     acts: Activations | Float[ArrayLike, "batch n_in"],
     layer: Layer,

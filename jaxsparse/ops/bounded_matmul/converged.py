@@ -24,6 +24,7 @@ from jaxtyping import Float
 from jaxsparse.bounded.activations import Activations, check_values
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.bounded.pack import checked
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.ops.bounded_matmul.api import bounded_matmul
@@ -31,6 +32,7 @@ from jaxsparse.ops.bounded_matmul.centroids import CENTROIDS, advance, gather_ce
 from jaxsparse.recorder import probe
 
 
+@takes_variables
 def converged(
     layers: Iterable[Layer],
     *,

@@ -29,6 +29,7 @@ from jaxsparse.core.batching import entries, loop_over, unfold
 from jaxsparse.core.batching import fold as fold_axis
 from jaxsparse.core.checks import check_bool, is_traced
 from jaxsparse.core.contract import BoundedNetworkRow
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, dispatch, lift
 from jaxsparse.ffi.platform import NAMES, named, plan
 from jaxsparse.ops.bounded_matmul import native, run
@@ -94,6 +95,7 @@ class Network:
     shapes: tuple[tuple[int, int, int, int], ...]
     implementation: Implementation
 
+    @takes_variables
     def __call__(self, acts: Activations | Float[ArrayLike, "batch n_in"]) -> Activations:
         """The stack's result, Activations of float32[batch, n_out] with one code a row: call
         `.materialize()` to read the values.
@@ -122,6 +124,7 @@ class Network:
         )
         return _run(*lift(x, jax.tree.map(jnp.asarray, self)))
 
+    @takes_variables
     def with_values(
         self,
         weights: Float32[ArrayLike, "weights"],
@@ -165,6 +168,7 @@ class Network:
         return f", retires from layer {self.retires()}" if known else ""
 
 
+@takes_variables
 def network(
     layers: Iterable[Layer],
     *,

@@ -22,6 +22,7 @@ from jaxsparse.core.checks import (
 )
 from jaxsparse.core.integers import as_int32, check_count
 from jaxsparse.core.types import Shaped
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import implementation_key, plan
 from jaxsparse.ops.grouped_matmul.core import GroupedParams, matmul
@@ -32,6 +33,7 @@ from jaxsparse.select.explain import record
 MOST_SORTED_ROWS = 2**31 - 1024  # the kernels' counters reach past the last one
 
 
+@takes_variables
 def grouped_matmul(
     lhs: Float[ArrayLike, "m k"],
     rhs: Float[ArrayLike, "g k n"],

@@ -27,6 +27,7 @@ from jaxsparse.core.checks import (
 )
 from jaxsparse.core.geometry import Geometry, pair, resolve_padding
 from jaxsparse.core.types import Activation, Padding, Pair
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index import TileIndex
@@ -84,6 +85,7 @@ def masked_conv(
 ) -> tuple[Float[Array, "B Ho Wo O"], Recorder]: ...
 
 
+@takes_variables
 def masked_conv(
     x: Float[ArrayLike, "B H W C"],
     kernel: Float[ArrayLike, "kh kw C/g O"],

@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float
 from jaxsparse.core.activations import CODES
 from jaxsparse.core.checks import as_array, check_activation, check_float, check_rank
 from jaxsparse.core.types import Activation
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, dispatch, ffi_call, lift
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index import TileIndex
@@ -57,6 +58,7 @@ class _Spec:
     implementation: Any
 
 
+@takes_variables
 def masked_conv_stack(
     x: Float[ArrayLike, "B H W C"],
     kernels: Sequence[Float[ArrayLike, "kh kw C O"]],

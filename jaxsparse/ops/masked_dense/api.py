@@ -23,6 +23,7 @@ from jaxsparse.core.checks import (
 )
 from jaxsparse.core.masks import check_mask
 from jaxsparse.core.types import Activation
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation
 from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import fit_index
@@ -30,6 +31,7 @@ from jaxsparse.index.tile_index import build_index
 from jaxsparse.ops.masked_conv.api import convolve
 
 
+@takes_variables
 def masked_dense(
     x: Float[ArrayLike, "*batch d"],
     w: Float[ArrayLike, "d n"],
@@ -115,6 +117,7 @@ def _rows(value: jax.Array, trailing: int) -> jax.Array:
     return value.reshape(math.prod(value.shape[: value.ndim - trailing]), *kept)[:, None]
 
 
+@takes_variables
 def token_index(
     mask: Bool[ArrayLike, "*batch"], *, implementation: Implementation = None
 ) -> TileIndex:

@@ -24,6 +24,7 @@ from jaxsparse.core.checks import (
     check_same_dtype,
     result_dtype,
 )
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import implementation_key, plan
 from jaxsparse.ops.masked_matmul.blocks import (
@@ -41,6 +42,7 @@ from jaxsparse.select.explain import record
 Operand = Literal["a", "b", "out"]
 
 
+@takes_variables
 def masked_matmul(
     a: Float[ArrayLike, "*batch m k"],
     b: Float[ArrayLike, "*batch k n"],

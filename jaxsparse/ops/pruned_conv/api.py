@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from jaxsparse.core.checks import check_offsets, check_rank
 from jaxsparse.core.geometry import Geometry, pair, resolve_padding
 from jaxsparse.core.types import Activation, Layout, Padding, Pair
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation
 from jaxsparse.ops.pruned_matmul.api import check_common, check_plan, run
 from jaxsparse.ops.pruned_matmul.core import PrunedParams
@@ -20,6 +21,7 @@ from jaxsparse.pruned.weight import PrunedWeight
 LAYOUTS = ("NHWC", "NCHW")
 
 
+@takes_variables
 def pruned_conv(
     x: Float[ArrayLike, "B H W C"],
     pruned: PrunedWeight,

@@ -26,6 +26,7 @@ from jaxsparse.core.checks import (
     result_dtype,
 )
 from jaxsparse.core.types import Activation
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.ops.pruned_matmul.core import PrunedParams, apply
@@ -34,6 +35,7 @@ from jaxsparse.pruned.weight import PrunedWeight
 from jaxsparse.select.explain import record
 
 
+@takes_variables
 def pruned_matmul(
     x: Float[ArrayLike, "*batch k"],
     pruned: PrunedWeight,

@@ -13,6 +13,7 @@ from jaxtyping import Int
 
 from jaxsparse.core.checks import check_rank
 from jaxsparse.core.integers import as_int32, check_count
+from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, check_sharding, dispatch, ffi_call
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.ffi.register import native
@@ -38,6 +39,7 @@ class Routing(NamedTuple):
     group_sizes: jax.Array
 
 
+@takes_variables
 def route(
     expert_ids: Int[ArrayLike, "t top_k"],
     num_experts: int,

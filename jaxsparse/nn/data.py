@@ -1,0 +1,15 @@
+"""The package's pytrees as data of `nnx` modules: an attribute that holds one is split, merged and
+traced with the module's arrays. Run once `flax.nnx` is imported.
+"""
+
+from flax import nnx
+
+from jaxsparse.bounded.activations import Activations
+from jaxsparse.bounded.layer import Layer
+from jaxsparse.index.types import TileIndex
+from jaxsparse.ops.bounded_network.api import Network
+from jaxsparse.pruned.weight import PrunedWeight
+from jaxsparse.recorder import Recorder
+
+for _kind in (Activations, Layer, Network, PrunedWeight, Recorder, TileIndex):
+    nnx.register_data_type(_kind)
