@@ -3,7 +3,7 @@ it and compute with what it holds. Told by its methods, so that flax need not be
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -11,7 +11,8 @@ import numpy as np
 
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
-_PLAIN = (jax.Array, np.ndarray, np.generic, str, int, float)
+#: What holds no variable, or is read only once.
+_PLAIN = (jax.Array, np.ndarray, np.generic, str, int, float, Iterator)
 
 
 def is_variable(value: object) -> bool:
