@@ -95,10 +95,34 @@ class Checker {
          (wanted.valid() ? " = " + std::to_string(wanted.or_max()) : ""));
   }
 
+  // The array has this shape, where no declaration can list it.
+  void Shape(const char* name, const Array& array, std::initializer_list<Checked> sizes,
+             const char* text) {
+    bool fits = array.rank == static_cast<int64_t>(sizes.size());
+    for (int64_t i = 0; fits && i < array.rank; ++i) fits = sizes.begin()[i] == array.dims[i];
+    if (!fits) Fail(std::string(name) + " must be " + text);
+  }
+
+  // An integer among attributes that no declaration can list.
+  int64_t Attribute(const xla::ffi::Dictionary& attributes, const std::string& name, int64_t least,
+                    int64_t most) {
+    const auto value = attributes.get<int64_t>(name);
+    if (!value.has_value()) Fail(name + " is not an integer attribute");
+    if (value.has_value()) Range(name.c_str(), *value, least, most);
+    return ok() ? *value : least;
+  }
+
   void Range(const char* name, int64_t value, int64_t least, int64_t most) {
     if (value >= least && value <= most) return;
     Fail(std::string(name) + " is " + std::to_string(value) + ", not in [" + std::to_string(least) +
          ", " + std::to_string(most) + "]");
+  }
+
+  // A workspace has room; `unit` is what it is counted in.
+  void Room(int64_t found, Checked wanted, const char* unit) {
+    if (wanted <= found) return;
+    Fail("scratch has " + std::to_string(found) + " " + unit + "; it takes " +
+         (wanted.valid() ? std::to_string(wanted.or_max()) : "more than there are"));
   }
 
   void Relation(bool holds, const char* text) {

@@ -72,5 +72,8 @@ constexpr Checked CeilOf(Checked a, Checked b) { return a / b + Checked(a % b !=
 constexpr Checked WordsOf(Checked bits) { return CeilOf(bits, 32); }
 constexpr Checked LeastOf(Checked a, Checked b) { return a <= b ? a : b + a * 0; }
 constexpr Checked MostOf(Checked a, Checked b) { return a >= b ? a : b + a * 0; }
+constexpr Checked TwoTo(Checked a) {
+  return a >= 0 && a < 63 ? Checked(int64_t{1} << a.or_max()) : Checked(0) / 0;
+}
 
 }  // namespace jaxsparse

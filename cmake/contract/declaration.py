@@ -63,7 +63,7 @@ class Repeated:
 
 @dataclasses.dataclass(frozen=True)
 class Handler:
-    """The contract of one target on one platform."""
+    """The contract of one target on one platform. `relations` end with those of the platform."""
 
     name: str
     text: str
@@ -199,7 +199,7 @@ def _handler(
         tuple(map(_array, table["operands"])),
         tuple(map(_array, table["results"])),
         tuple(_attribute(root, row, platform, enums) for row in table.get("attributes", [])),
-        tuple(table.get("relations", [])),
+        (*table.get("relations", []), *table.get("also", [])),
         {k: expressions.constant(v) for k, v in table.get("limits", {}).items()},
         repeated
         and Repeated(

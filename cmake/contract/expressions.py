@@ -12,6 +12,7 @@ FUNCTIONS: dict[str, tuple[str, Callable[..., int]]] = {
     "words": ("WordsOf", lambda a: -(-a // 32)),
     "min": ("LeastOf", min),
     "max": ("MostOf", max),
+    "two_to": ("TwoTo", lambda a: 2**a),
 }
 _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}
 _ARITHMETIC: dict[type, Callable[[int, int], int]] = {

@@ -11,13 +11,14 @@ target has the same operands, results and attributes on the platforms `cpu` (`cp
 
 - An array of size 0 is absent where its row says so, whatever its other sizes.
 - Shapes are expressions over named dimensions: `ceil(a, b)` is a quotient rounded up, `words(n)` is
-  `ceil(n, 32)`, `given(x)` says that x is present. `words` hold bit-packed masks: little-endian,
-  packed along the last axis.
+  `ceil(n, 32)`, `two_to(n)` is 2^n, `given(x)` says that x is present. `words` hold bit-packed
+  masks: little-endian, packed along the last axis.
 - The type `T` (or `U`, `V`) is the same for all arrays of a call that name it.
 - Workspace holds no values. Its size is asked of the native module while tracing.
-- On the CPU a call that breaks a shape, a type, a range or a relation below is refused with an
-  error that names it, before any memory is touched. Numbers in the data (ids, sizes, starts) never
-  lead out of bounds: what is out of range is skipped or clamped.
+- A call that breaks a shape, a type, a range or a relation below is refused with an error that
+  names it, before a pointer is computed or a kernel is launched. Numbers in the data (ids, sizes,
+  starts) never lead out of bounds: what is out of range is skipped or clamped. On CUDA the table of
+  `jaxsparse_bounded_network` is an exception: it is on the device, and taken as it is.
 - No handler allocates device memory, synchronises, or branches on device data on the host. The same
   attributes and shapes make the same launches.
 - Any size may be 0. Offsets into arrays are 64-bit.
@@ -65,10 +66,19 @@ def _handler(cpu: Handler, cuda: Handler, only: str, contracts: Contracts) -> st
         lines += [_attribute(a, there[a.name], contracts) for a in cpu.attributes]
     relations = [f"- `{relation}`" for relation in cpu.relations]
     relations += [f"- CUDA: `{r}`" for r in cuda.relations if r not in cpu.relations]
-    relations += [f"- `{name} <= {_number(most)}`" for name, most in cpu.limits.items()]
+    relations += [_limit(name, cpu.limits, cuda.limits) for name in cpu.limits | cuda.limits]
     if relations:
         lines += ["", "It must hold that", "", *relations]
     return "\n".join([*lines, "", *([cpu.text, ""] if cpu.text else [])])
+
+
+def _limit(name: str, here: dict[str, int], there: dict[str, int]) -> str:
+    on_cpu, on_cuda = (
+        f"`{name} <= {_number(m[name])}`" if name in m else "" for m in (here, there)
+    )
+    if on_cpu and on_cuda:
+        return f"- {_differs(on_cpu, on_cuda)}"
+    return f"- CUDA: {on_cuda}" if on_cuda else f"- CPU: {on_cpu}"
 
 
 def _kind(kind: str) -> str:

@@ -1,50 +1,33 @@
-// Handlers of jaxsparse_pack_mask and jaxsparse_unpack_mask (docs/contract.md).
+// Handlers of jaxsparse_pack_mask and jaxsparse_unpack_mask on CUDA (contracts/bits.toml).
+#include "contracts/pack_mask.gen.h"
+#include "contracts/unpack_mask.gen.h"
 #include "cuda/bits/pack.h"
 #include "cuda/ffi/common.h"
-#include "xla/ffi/api/ffi.h"
 
 namespace jaxsparse {
 namespace {
 
-bool Fits(ffi::BufferR2<ffi::PRED>::Dimensions mask, ffi::BufferR2<ffi::U32>::Dimensions words) {
-  return mask[0] == words[0] && words[1] == (mask[1] + 31) / 32;
+ffi::Error Pack(cudaStream_t stream, ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::pack_mask::Decode(operands, results);
+  if (call.has_error()) return call.error();
+  if (call->nothing()) return ffi::Error::Success();
+  return CudaStatus("pack_mask", PackMask(call->mask.as<uint8_t>(), call->rows, call->n,
+                                          call->packed.as<uint32_t>(), stream));
 }
 
-ffi::Error Pack(cudaStream_t stream, ffi::BufferR2<ffi::PRED> mask,
-                ffi::ResultBufferR2<ffi::U32> words) {
-  if (!Fits(mask.dimensions(), words->dimensions())) {
-    return ffi::Error::InvalidArgument("pack_mask: words must be u32[rows, ceil(n/32)]");
-  }
-  return CudaStatus("pack_mask",
-                    PackMask(static_cast<const uint8_t*>(mask.untyped_data()), mask.dimensions()[0],
-                             mask.dimensions()[1], words->typed_data(), stream));
-}
-
-ffi::Error Unpack(cudaStream_t stream, ffi::BufferR2<ffi::U32> words,
-                  ffi::ResultBufferR2<ffi::PRED> mask) {
-  if (!Fits(mask->dimensions(), words.dimensions())) {
-    return ffi::Error::InvalidArgument("unpack_mask: words must be u32[rows, ceil(n/32)]");
-  }
-  return CudaStatus("unpack_mask",
-                    UnpackMask(words.typed_data(), mask->dimensions()[0], mask->dimensions()[1],
-                               static_cast<uint8_t*>(mask->untyped_data()), stream));
+ffi::Error Unpack(cudaStream_t stream, ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::unpack_mask::Decode(operands, results);
+  if (call.has_error()) return call.error();
+  if (call->nothing()) return ffi::Error::Success();
+  return CudaStatus("unpack_mask", UnpackMask(call->packed.as<uint32_t>(), call->rows, call->n,
+                                              call->mask.as<uint8_t>(), stream));
 }
 
 }  // namespace
 }  // namespace jaxsparse
 
-namespace ffi = ::xla::ffi;
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparsePackMaskCuda, jaxsparse::Pack,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<ffi::BufferR2<ffi::PRED>>()
-                                  .Ret<ffi::BufferR2<ffi::U32>>(),
-                              {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparsePackMaskCuda, jaxsparse::Pack, jaxsparse::BindPlainCall(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseUnpackMaskCuda, jaxsparse::Unpack,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<ffi::BufferR2<ffi::U32>>()
-                                  .Ret<ffi::BufferR2<ffi::PRED>>(),
-                              {ffi::Traits::kCmdBufferCompatible});
+                              jaxsparse::BindPlainCall(), {xla::ffi::Traits::kCmdBufferCompatible});

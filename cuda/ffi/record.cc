@@ -1,38 +1,33 @@
-// The handler of jaxsparse_record_segments on CUDA (docs/contract.md).
+// The handler of jaxsparse_record_segments on CUDA (contracts/bounded.toml).
 #include "cuda/recorder/record.h"
 
+#include "contracts/record_segments.gen.h"
 #include "cuda/ffi/common.h"
 
 namespace jaxsparse {
 namespace {
 
-ffi::Error RecordSegments(cudaStream_t stream, ffi::AnyBuffer values,
-                          ffi::ResultBufferR2<ffi::U8> codes, int64_t segment, int64_t upper_bits) {
-  const auto vs = values.dimensions(), cs = codes->dimensions();
-  if (!ToDType(values.element_type()) || vs.size() != 2 || segment < 1 || cs[0] != vs[0] ||
-      cs[1] != (vs[1] + segment - 1) / segment) {
-    return ffi::Error::InvalidArgument("record_segments: operand, result and attributes disagree");
-  }
+ffi::Error RecordSegments(cudaStream_t stream, contract::record_segments::Attributes attributes,
+                          ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::record_segments::Decode(attributes, operands, results);
+  if (call.has_error()) return call.error();
+  if (call->nothing()) return ffi::Error::Success();
   BoundedRecordArgs args = {};
-  args.rows = vs[0];
-  args.n = vs[1];
-  args.segment = segment;
-  args.segments = cs[1];
-  args.values = values.untyped_data();
-  args.bytes = values.element_type() == ffi::DataType::F32 ? 4 : 2;
-  args.upper = static_cast<uint32_t>(upper_bits);
-  args.codes = codes->typed_data();
+  args.rows = call->rows;
+  args.n = call->n;
+  args.segment = call->segment;
+  args.segments = call->codes.dims[1];
+  args.values = call->values.data;
+  args.bytes = ElementBytes(ToDType(call->values.type));
+  args.upper = static_cast<uint32_t>(call->upper_bits);
+  args.codes = call->codes.as<uint8_t>();
   return CudaStatus("record_segments", LaunchBoundedRecord(args, stream));
 }
 
 }  // namespace
 }  // namespace jaxsparse
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseRecordSegmentsCuda, jaxsparse::RecordSegments,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<xla::ffi::AnyBuffer>()               // values
-                                  .Ret<xla::ffi::BufferR2<xla::ffi::U8>>()  // codes
-                                  .Attr<int64_t>("segment")
-                                  .Attr<int64_t>("upper_bits"),
-                              {xla::ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    JaxsparseRecordSegmentsCuda, jaxsparse::RecordSegments,
+    jaxsparse::BindCall<jaxsparse::contract::record_segments::Attributes>(),
+    {xla::ffi::Traits::kCmdBufferCompatible});

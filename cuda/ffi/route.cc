@@ -1,40 +1,32 @@
-// Handler of jaxsparse_route (docs/contract.md).
-#include "cuda/kernels/route/launch.h"
-
+// Handler of jaxsparse_route on CUDA (contracts/route.toml).
+#include "contracts/route.gen.h"
 #include "cuda/ffi/common.h"
+#include "cuda/kernels/route/launch.h"
 
 namespace jaxsparse {
 namespace {
 
-constexpr char kOp[] = "jaxsparse_route";
+constexpr char kOp[] = "route";
 
-ffi::Error Route(cudaStream_t stream, ffi::BufferR2<ffi::S32> ids,
-                 ffi::Result<ffi::BufferR2<ffi::S32>> order,
-                 ffi::Result<ffi::BufferR2<ffi::S32>> source,
-                 ffi::Result<ffi::BufferR2<ffi::S32>> sizes,
-                 ffi::Result<ffi::BufferR1<ffi::S32>> scratch, int64_t top_k) {
+ffi::Error Route(cudaStream_t stream, contract::route::Attributes attributes,
+                 ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::route::Decode(attributes, operands, results);
+  if (call.has_error()) return call.error();
+  const auto& c = *call;
+  if (c.nothing()) return ffi::Error::Success();
+  const int64_t needed = RouteScratchWords(c.lists, c.assignments, c.experts);
+  if (c.scratch_size < needed) return TooSmall(kOp, c.scratch_size, needed, "entries");
   RouteArgs args = {};
-  args.ids = ids.typed_data();
-  args.lists = ids.dimensions()[0];
-  args.assignments = ids.dimensions()[1];
-  args.experts = sizes->dimensions()[1];
-  args.top_k = top_k;
-  args.order = order->typed_data();
-  args.source = source->typed_data();
-  args.group_sizes = sizes->typed_data();
-  args.scratch = scratch->typed_data();
-  args.scratch_words = static_cast<int64_t>(scratch->element_count());
-  const auto fits = [&](auto& result, int64_t width) {
-    return result->dimensions()[0] == args.lists && result->dimensions()[1] == width;
-  };
-  if (top_k < 1 || top_k > INT32_MAX || args.assignments > INT32_MAX || args.experts >= INT32_MAX ||
-      !fits(order, args.assignments) || !fits(source, args.assignments) ||
-      !fits(sizes, args.experts)) {
-    return Invalid(kOp, "operands, results and attributes disagree");
-  }
-  if (args.scratch_words < RouteScratchWords(args.lists, args.assignments, args.experts)) {
-    return Invalid(kOp, "scratch is too small");
-  }
+  args.ids = c.expert_ids.as<int32_t>();
+  args.lists = c.lists;
+  args.assignments = c.assignments;
+  args.experts = c.experts;
+  args.top_k = c.top_k;
+  args.order = c.order.as<int32_t>();
+  args.source = c.source.as<int32_t>();
+  args.group_sizes = c.group_sizes.as<int32_t>();
+  args.scratch = c.scratch.as<int32_t>();
+  args.scratch_words = c.scratch_size;
   return CudaStatus(kOp, LaunchRoute(args, stream));
 }
 
@@ -46,18 +38,8 @@ ffi::Error RouteInit() {
 }  // namespace
 }  // namespace jaxsparse
 
-namespace ffi = ::xla::ffi;
-
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseRouteCuda, jaxsparse::Route,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<ffi::BufferR2<ffi::S32>>()  // expert_ids
-                                  .Ret<ffi::BufferR2<ffi::S32>>()  // order
-                                  .Ret<ffi::BufferR2<ffi::S32>>()  // source
-                                  .Ret<ffi::BufferR2<ffi::S32>>()  // group_sizes
-                                  .Ret<ffi::BufferR1<ffi::S32>>()  // scratch
-                                  .Attr<int64_t>("top_k"),
-                              {ffi::Traits::kCmdBufferCompatible});
+                              jaxsparse::BindCall<jaxsparse::contract::route::Attributes>(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseRouteCudaInit, jaxsparse::RouteInit,
-                              ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseRouteCudaInit, jaxsparse::RouteInit, jaxsparse::BindInit());

@@ -1,97 +1,67 @@
-// Handlers of jaxsparse_bounded_matmul on CUDA (docs/contract.md).
-#include "cuda/kernels/bounded_matmul/launch.h"
-
-#include "cuda/ffi/bounded/decode.h"
+// Handlers of jaxsparse_bounded_matmul on CUDA (contracts/bounded.toml).
+#include "contracts/bounded_matmul.gen.h"
+#include "contracts/enums.gen.h"
 #include "cuda/ffi/common.h"
+#include "cuda/kernels/bounded_matmul/launch.h"
 
 namespace jaxsparse {
 namespace {
 
+constexpr char kOp[] = "bounded_matmul";
+
+static_assert(static_cast<int>(Dataflow::kRow) == static_cast<int>(BoundedDataflow::kRow));
+static_assert(static_cast<int>(Dataflow::kSlab) == static_cast<int>(BoundedDataflow::kSlab));
+static_assert(static_cast<int>(Dataflow::kColumn) == static_cast<int>(BoundedDataflow::kColumn));
+static_assert(static_cast<int>(Dataflow::kAutomatic) == static_cast<int>(BoundedDataflow::kChosen));
+
 ffi::Error InitBoundedMatmul() {
   static OncePerDevice once;
-  return CudaStatus("bounded_matmul", once.Run([](int) { return PrepareBoundedMatmul(); }));
+  return CudaStatus(kOp, once.Run([](int) { return PrepareBoundedMatmul(); }));
 }
 
-ffi::Error BoundedMatmul(cudaStream_t stream, ffi::BufferR2<ffi::F32> values,
-                         ffi::BufferR2<ffi::U8> codes, ffi::BufferR1<ffi::S32> starts,
-                         ffi::AnyBuffer indices, ffi::BufferR1<ffi::F32> weights,
-                         ffi::BufferR1<ffi::F32> bias, ffi::BufferR1<ffi::S32> expand,
-                         ffi::ResultBufferR2<ffi::F32> out, ffi::ResultBufferR2<ffi::U8> out_codes,
-                         ffi::ResultBufferR1<ffi::U8> scratch, int64_t segment_in, float upper_in,
-                         int64_t segment, float upper, int64_t record, int64_t zero_stays,
-                         int64_t keeps_upper, int64_t dataflow) {
-  const auto vs = values.dimensions(), cs = codes.dimensions(), os = out->dimensions();
-  const auto rs = out_codes->dimensions();
-  const int64_t distinct = static_cast<int64_t>(bias.element_count());
-  const int64_t entries = static_cast<int64_t>(weights.element_count());
-  const int64_t expanded = static_cast<int64_t>(expand.element_count());
-  const bool column = dataflow >= static_cast<int64_t>(BoundedDataflow::kColumn);
-  if (!BoundedIndexType(indices) || static_cast<int64_t>(indices.element_count()) != entries ||
-      static_cast<int64_t>(starts.element_count()) != distinct + 1 || cs[0] != vs[0] ||
-      os[0] != vs[0] || rs[0] != vs[0] || segment_in < 1 || segment < 1 ||
-      (cs[1] != 0 && cs[1] != (vs[1] + segment_in - 1) / segment_in) ||
-      rs[1] != (os[1] + segment - 1) / segment ||
-      (expanded == 0 ? os[1] != distinct : expanded != os[1]) || dataflow < 0 || dataflow > 3 ||
-      (column && static_cast<int64_t>(scratch->element_count()) < 4 * (vs[0] + 2))) {
-    return ffi::Error::InvalidArgument("bounded_matmul: operands, results and attributes disagree");
-  }
-  if (vs[0] == 0 || os[1] == 0) return ffi::Error::Success();
+ffi::Error BoundedMatmul(cudaStream_t stream, contract::bounded_matmul::Attributes attributes,
+                         ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::bounded_matmul::Decode(attributes, operands, results);
+  if (call.has_error()) return call.error();
+  const auto& c = *call;
+  if (c.nothing()) return ffi::Error::Success();
   BoundedMatmulArgs args = {};
-  args.batch = vs[0];
-  args.n_in = vs[1];
-  args.n_out = os[1];
-  args.distinct = distinct;
-  args.entries = entries;
-  args.values = values.typed_data();
-  args.codes = codes.typed_data();
-  args.starts = starts.typed_data();
-  args.indices = indices.untyped_data();
-  args.wide = indices.element_type() == ffi::DataType::S32;
-  args.weights = weights.typed_data();
-  args.bias = bias.typed_data();
-  args.expand = expanded > 0 ? expand.typed_data() : nullptr;
-  args.segment_in = segment_in;
-  args.segments_in = cs[1];
-  args.segment = segment;
-  args.segments = rs[1];
-  args.upper_in = upper_in;
-  args.upper = upper;
-  args.record = record != 0;
-  args.zero_stays = zero_stays != 0;
-  args.keeps_upper = keeps_upper != 0;
-  args.out = out->typed_data();
-  args.out_codes = out_codes->typed_data();
-  args.scratch = static_cast<uint32_t*>(scratch->untyped_data());
-  const cudaError_t error =
-      LaunchBoundedMatmul(static_cast<BoundedDataflow>(dataflow), args, stream);
-  return CudaStatus("bounded_matmul", error);
+  args.batch = c.batch;
+  args.n_in = c.n_in;
+  args.n_out = c.n_out;
+  args.distinct = c.distinct;
+  args.entries = c.entries;
+  args.values = c.values.as<float>();
+  args.codes = c.codes.as<uint8_t>();
+  args.starts = c.starts.as<int32_t>();
+  args.indices = c.indices.data;
+  args.wide = c.indices.type == ffi::DataType::S32;
+  args.weights = c.weights.as<float>();
+  args.bias = c.bias.as<float>();
+  args.expand = c.expand.as<int32_t>();
+  args.segment_in = c.segment_in;
+  args.segments_in = c.segments_in;
+  args.segment = c.segment;
+  args.segments = c.out_codes.dims[1];
+  args.upper_in = c.upper_in;
+  args.upper = c.upper;
+  args.record = c.record != 0;
+  args.zero_stays = c.zero_stays != 0;
+  args.keeps_upper = c.keeps_upper != 0;
+  args.out = c.out.as<float>();
+  args.out_codes = c.out_codes.as<uint8_t>();
+  args.scratch = c.scratch.as<uint32_t>();
+  return CudaStatus(kOp,
+                    LaunchBoundedMatmul(static_cast<BoundedDataflow>(c.dataflow), args, stream));
 }
 
 }  // namespace
 }  // namespace jaxsparse
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseBoundedMatmulCudaInit, jaxsparse::InitBoundedMatmul,
-                              xla::ffi::Ffi::Bind<xla::ffi::ExecutionStage::kInitialize>());
+                              jaxsparse::BindInit());
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseBoundedMatmulCuda, jaxsparse::BoundedMatmul,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<xla::ffi::BufferR2<xla::ffi::F32>>()  // values
-                                  .Arg<xla::ffi::BufferR2<xla::ffi::U8>>()   // codes
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::S32>>()  // starts
-                                  .Arg<xla::ffi::AnyBuffer>()                // indices
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::F32>>()  // weights
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::F32>>()  // bias
-                                  .Arg<xla::ffi::BufferR1<xla::ffi::S32>>()  // expand
-                                  .Ret<xla::ffi::BufferR2<xla::ffi::F32>>()  // out
-                                  .Ret<xla::ffi::BufferR2<xla::ffi::U8>>()   // codes
-                                  .Ret<xla::ffi::BufferR1<xla::ffi::U8>>()   // scratch
-                                  .Attr<int64_t>("segment_in")
-                                  .Attr<float>("upper_in")
-                                  .Attr<int64_t>("segment")
-                                  .Attr<float>("upper")
-                                  .Attr<int64_t>("record")
-                                  .Attr<int64_t>("zero_stays")
-                                  .Attr<int64_t>("keeps_upper")
-                                  .Attr<int64_t>("dataflow"),
-                              {xla::ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    JaxsparseBoundedMatmulCuda, jaxsparse::BoundedMatmul,
+    jaxsparse::BindCall<jaxsparse::contract::bounded_matmul::Attributes>(),
+    {xla::ffi::Traits::kCmdBufferCompatible});

@@ -1,110 +1,130 @@
-// Handler of jaxsparse_affected_index (docs/contract.md).
-#include "cuda/index/affected_index.h"
-
+// Handler of jaxsparse_affected_index on CUDA (contracts/index.toml). A stage brings attributes and
+// results of its own, so the checks are written here and not made from a declaration.
 #include <cstdint>
 #include <string>
 
 #include "cuda/ffi/common.h"
 #include "cuda/ffi/index/limits.h"
-#include "xla/ffi/api/ffi.h"
+#include "cuda/index/affected_index.h"
 
 namespace jaxsparse {
 namespace {
 
-namespace ffi = ::xla::ffi;
+using contract::Array;
+using ffi::DataType;
 
-constexpr const char* kOp = "affected index";
+constexpr char kOp[] = "affected_index";
+constexpr size_t kStageResults = 4;
 
-// The attributes of stage `t`: `name` and its number.
+// The attributes of stage `t`: a name and its number.
 class StageAttributes {
  public:
-  StageAttributes(const ffi::Dictionary& all, int t) : all_(all), end_("_" + std::to_string(t)) {}
+  StageAttributes(const ffi::Dictionary& all, int t, contract::Checker* check)
+      : all_(all), end_("_" + std::to_string(t)), check_(check) {}
 
-  int32_t Get(const char* name) {
-    const auto value = all_.get<int64_t>(name + end_);
-    const bool fits = value.has_value() && *value > INT32_MIN && *value <= INT32_MAX;
-    known_ = known_ && fits;
-    return fits ? static_cast<int32_t>(*value) : 0;
+  int32_t Get(const std::string& name, int64_t least, int64_t most = kMaxIndexAxis) const {
+    return static_cast<int32_t>(check_->Attribute(all_, name + end_, least, most));
   }
-  bool known() const { return known_; }
+  AffectedAxis Axis(const std::string& side) const {
+    return {Get("taps_" + side, 1), Get("stride_" + side, 1), Get("pad_" + side, 0)};
+  }
 
  private:
   const ffi::Dictionary& all_;
   std::string end_;
-  bool known_ = true;
+  contract::Checker* check_;
 };
 
 // Whether the kernel's 32-bit coordinates suffice along one axis.
-bool AxisFits(const AffectedAxis& axis, int64_t size, int64_t out_size) {
-  return axis.taps >= 1 && axis.stride >= 1 && axis.pad >= 0 &&
-         size + (out_size + 32) * axis.stride + axis.taps + axis.pad < kMaxIndexAxis;
+bool AxisFits(const AffectedAxis& axis, Checked size, Checked out_size) {
+  return size + (out_size + 32) * axis.stride + axis.taps + axis.pad < kMaxIndexAxis;
 }
 
-// The results of stage `t` for `lists` masks of `images` images; false where one has another shape.
-bool ReadStage(const ffi::RemainingRets& rets, int t, int64_t lists, int64_t images,
-               AffectedStage* stage) {
-  auto words = rets.get<ffi::BufferR4<ffi::U32>>(4 * t);
-  auto ids = rets.get<ffi::BufferR2<ffi::S32>>(4 * t + 1);
-  auto count = rets.get<ffi::BufferR1<ffi::S32>>(4 * t + 2);
-  auto overflow = rets.get<ffi::BufferR1<ffi::PRED>>(4 * t + 3);
-  if (!words.has_value() || !ids.has_value() || !count.has_value() || !overflow.has_value()) {
-    return false;
-  }
-  const auto w = (*words)->dimensions();
-  if (w[0] != lists || w[1] != images || w[3] != (int64_t{stage->width} + 31) / 32 ||
-      (*ids)->dimensions()[0] != lists || (*count)->dimensions()[0] != lists ||
-      (*overflow)->dimensions()[0] != lists ||
-      !IndexFits32(images, w[2], stage->width, int64_t{1} << stage->th_log2,
-                   int64_t{1} << stage->tw_log2)) {
-    return false;
-  }
-  stage->height = static_cast<int32_t>(w[2]);
-  stage->capacity = (*ids)->dimensions()[1];
-  stage->words = (*words)->typed_data();
-  stage->ids = (*ids)->typed_data();
-  stage->count = (*count)->typed_data();
-  stage->overflow = static_cast<bool*>((*overflow)->untyped_data());
-  return true;
+// The results of stage `t`; its attributes are read.
+void ReadResults(const AffectedArgs& args, const ffi::RemainingRets& results, int t,
+                 contract::Checker* check, AffectedStage* stage) {
+  const size_t first = 1 + kStageResults * static_cast<size_t>(t);
+  const Array words = check->Result("words", results, first);
+  const Array ids = check->Result("ids", results, first + 1);
+  const Array count = check->Result("count", results, first + 2);
+  const Array overflow = check->Result("overflow", results, first + 3);
+  if (!check->ok()) return;
+  check->Type("words", words, {DataType::U32}, "u32");
+  check->Type("ids", ids, {DataType::S32}, "s32");
+  check->Type("count", count, {DataType::S32}, "s32");
+  check->Type("overflow", overflow, {DataType::PRED}, "pred");
+  const int64_t height = words.rank == 4 ? words.dims[2] : 0;
+  const int64_t capacity = ids.rank == 2 ? ids.dims[1] : 0;
+  check->Shape("words", words, {args.lists, args.images, height, WordsOf(stage->width)},
+               "[lists, batch, out_h, words(width)]");
+  check->Shape("ids", ids, {args.lists, capacity}, "[lists, capacity]");
+  check->Shape("count", count, {args.lists}, "[lists]");
+  check->Shape("overflow", overflow, {args.lists}, "[lists]");
+  check->Relation(IndexFits32(args.images, height, stage->width, int64_t{1} << stage->th_log2,
+                              int64_t{1} << stage->tw_log2) &&
+                      AxisFits(stage->rows, args.height, height) &&
+                      AxisFits(stage->columns, args.width, stage->width),
+                  "sizes, strides, taps and pads of a stage add up to less than 2^30");
+  if (!check->ok()) return;
+  stage->height = static_cast<int32_t>(height);
+  stage->capacity = capacity;
+  stage->words = words.as<uint32_t>();
+  stage->ids = ids.as<int32_t>();
+  stage->count = count.as<int32_t>();
+  stage->overflow = overflow.as<bool>();
 }
 
-ffi::Error AffectedIndexCall(cudaStream_t stream, ffi::BufferR4<ffi::PRED> mask,
-                             ffi::ResultBufferR1<ffi::S32> scratch, ffi::RemainingRets rets,
-                             ffi::Dictionary attributes) {
-  const auto dims = mask.dimensions();
+void ReadStage(const ffi::Dictionary& attributes, const ffi::RemainingRets& results, int t,
+               contract::Checker* check, AffectedArgs* args) {
+  const StageAttributes of(attributes, t, check);
+  AffectedStage& stage = args->stage[t];
+  stage.rows = of.Axis("h");
+  stage.columns = of.Axis("w");
+  stage.width = of.Get("width", 0);
+  const TileCode tile = TileCodeOf(of.Get("tile", 0, 45));
+  check->Relation(tile.valid(), "a tile has sides up to 32");
+  stage.th_log2 = tile.th_log2;
+  stage.tw_log2 = tile.tw_log2;
+  if (check->ok()) ReadResults(*args, results, t, check, &stage);
+}
+
+// The mask, its sizes and how many stages there are.
+void ReadMask(const ffi::RemainingArgs& operands, const ffi::RemainingRets& results,
+              contract::Checker* check, AffectedArgs* args) {
+  check->Count("operands", operands.size(), 1, 1);
+  check->Count("results", results.size(), 1 + kStageResults, 1 + kStageResults * kMaxAffected,
+               kStageResults);
+  if (!check->ok()) return;
+  const Array mask = check->Operand("mask", operands, 0);
+  if (!check->ok()) return;
+  check->Type("mask", mask, {DataType::PRED}, "pred");
+  if (mask.rank != 4) return check->Fail("mask must be [lists, batch, height, width]");
+  args->mask = mask.as<uint8_t>();
+  args->lists = mask.dims[0];
+  args->images = mask.dims[1];
+  args->height = mask.dims[2];
+  args->width = mask.dims[3];
+  args->stages = static_cast<int32_t>((results.size() - 1) / kStageResults);
+  check->Relation(IndexFits32(args->images, args->height, args->width, 1, 1),
+                  "mask has at most 2^30 words of bits");
+}
+
+ffi::Error AffectedIndexCall(cudaStream_t stream, ffi::RemainingArgs operands,
+                             ffi::RemainingRets results, ffi::Dictionary attributes) {
+  contract::Checker check(kOp);
   AffectedArgs args{};
-  args.mask = static_cast<const uint8_t*>(mask.untyped_data());
-  args.lists = dims[0];
-  args.images = dims[1];
-  args.height = dims[2];
-  args.width = dims[3];
-  args.scratch = scratch->typed_data();
-  args.stages = static_cast<int32_t>(rets.size() / 4);
-  if (args.stages < 1 || args.stages > kMaxAffected || rets.size() % 4 != 0 ||
-      !IndexFits32(dims[1], dims[2], dims[3], 1, 1)) {
-    return Invalid(kOp, "there must be 1 to 4 stages, and a mask of at most 2^30 words");
+  ReadMask(operands, results, &check, &args);
+  for (int t = 0; t < args.stages && check.ok(); ++t) {
+    ReadStage(attributes, results, t, &check, &args);
   }
-  for (int t = 0; t < args.stages; ++t) {
-    StageAttributes of(attributes, t);
-    AffectedStage& stage = args.stage[t];
-    stage.rows = {of.Get("taps_h"), of.Get("stride_h"), of.Get("pad_h")};
-    stage.columns = {of.Get("taps_w"), of.Get("stride_w"), of.Get("pad_w")};
-    stage.width = of.Get("width");
-    const int32_t tile = of.Get("tile");
-    stage.th_log2 = tile / 8;
-    stage.tw_log2 = tile % 8;
-    if (!of.known() || stage.width < 0 || tile < 0 || tile / 8 > 5 || tile % 8 > 5 ||
-        !ReadStage(rets, t, dims[0], dims[1], &stage) ||
-        !AxisFits(stage.rows, dims[2], stage.height) ||
-        !AxisFits(stage.columns, dims[3], stage.width)) {
-      return Invalid(kOp, "results and attributes of a stage disagree, or are out of range");
-    }
-  }
-  if (AffectedShared(args) > kMostAffectedShared) {
-    return Invalid(kOp, "a row of tiles touches more of the mask than a block has room for");
-  }
-  if (static_cast<int64_t>(scratch->element_count()) < AffectedItems(args)) {
-    return Invalid(kOp, "scratch is too small");
-  }
+  if (!check.ok()) return check.error();
+  const Array scratch = check.Result("scratch", results, 0);
+  if (check.ok()) check.Type("scratch", scratch, {DataType::S32}, "s32");
+  check.Relation(AffectedShared(args) <= kMostAffectedShared,
+                 "a row of tiles touches at most 96 KiB of the mask's words");
+  check.Room(scratch.size, AffectedItems(args), "entries");
+  if (!check.ok()) return check.error();
+  args.scratch = scratch.as<int32_t>();
   return CudaStatus(kOp, AffectedIndex(args, stream));
 }
 
@@ -113,16 +133,9 @@ ffi::Error Prepare() { return CudaStatus(kOp, PrepareAffected()); }
 }  // namespace
 }  // namespace jaxsparse
 
-namespace ffi = ::xla::ffi;
-
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseAffectedIndexCuda, jaxsparse::AffectedIndexCall,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<ffi::BufferR4<ffi::PRED>>()
-                                  .Ret<ffi::BufferR1<ffi::S32>>()
-                                  .RemainingRets()
-                                  .Attrs(),
-                              {ffi::Traits::kCmdBufferCompatible});
+                              jaxsparse::BindPlainCall().Attrs(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseAffectedIndexCudaInit, jaxsparse::Prepare,
-                              ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>());
+                              jaxsparse::BindInit());

@@ -1,28 +1,26 @@
-// Handlers of jaxsparse_mask_index and jaxsparse_portfolio_index (docs/contract.md).
+// Handlers of jaxsparse_mask_index and jaxsparse_portfolio_index on CUDA (contracts/index.toml).
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <string>
+#include <tuple>
 
+#include "contracts/mask_index.gen.h"
+#include "contracts/portfolio_index.gen.h"
 #include "cuda/bits/pack.h"
 #include "cuda/ffi/common.h"
 #include "cuda/ffi/index/limits.h"
 #include "cuda/index/portfolio_index.h"
 #include "cuda/index/tile_index.h"
-#include "xla/ffi/api/ffi.h"
 
 namespace jaxsparse {
 namespace {
 
-namespace ffi = ::xla::ffi;
+using MaskCall = contract::mask_index::Call;
+using PortfolioCall = contract::portfolio_index::Call;
 
-using Mask = ffi::BufferR4<ffi::PRED>;
-using Words = ffi::ResultBufferR4<ffi::U32>;
-using Scratch = ffi::ResultBufferR1<ffi::S32>;
+constexpr char kMaskOp[] = "mask_index", kPortfolioOp[] = "portfolio_index";
 
-ffi::Error Invalid(const std::string& reason) { return ffi::Error::InvalidArgument(reason); }
-
-ffi::Error Status(cudaError_t error) { return CudaStatus("mask index", error); }
+static_assert(std::tuple_size_v<decltype(PortfolioCall::more)> == kMaxPortfolio);
 
 // log2 of 1, 2, 4, 8, 16 or 32.
 std::optional<int32_t> SmallLog2(int64_t size) {
@@ -32,23 +30,29 @@ std::optional<int32_t> SmallLog2(int64_t size) {
   return std::nullopt;
 }
 
-bool SameImages(const Mask& mask, Words words) {
-  const auto m = mask.dimensions(), w = words->dimensions();
-  return m[0] == w[0] && m[1] == w[1] && m[2] == w[2] && w[3] == (m[3] + 31) / 32;
+// What both handlers fill in alike.
+template <class Call>
+PortfolioArgs MaskArgs(const Call& c) {
+  PortfolioArgs args{};
+  args.mask = c.mask.template as<uint8_t>();
+  args.lists = c.lists;
+  args.images = c.batch;
+  args.height = c.height;
+  args.width = c.width;
+  args.words = c.mask_words.template as<uint32_t>();
+  args.scratch = c.scratch.template as<int32_t>();
+  return args;
 }
 
-// What both handlers fill in alike.
-PortfolioArgs MaskArgs(Mask mask, Words words, Scratch scratch) {
-  const auto dims = mask.dimensions();
-  PortfolioArgs args{};
-  args.mask = static_cast<const uint8_t*>(mask.untyped_data());
-  args.lists = dims[0];
-  args.images = dims[1];
-  args.height = dims[2];
-  args.width = dims[3];
-  args.words = words->typed_data();
-  args.scratch = scratch->typed_data();
-  return args;
+// The results of one list; `found` has ids, count and overflow.
+template <class Found>
+PortfolioList ListOf(TileCode tile, int64_t capacity, const Found& found) {
+  return {tile.th_log2,
+          tile.tw_log2,
+          capacity,
+          found.ids.template as<int32_t>(),
+          found.count.template as<int32_t>(),
+          found.overflow.template as<bool>()};
 }
 
 cudaError_t Launch(const PortfolioArgs& args, cudaStream_t stream) {
@@ -57,146 +61,83 @@ cudaError_t Launch(const PortfolioArgs& args, cudaStream_t stream) {
   return status == cudaSuccess ? PortfolioIndex(args, team, stream) : status;
 }
 
-ffi::Error MaskIndex(cudaStream_t stream, Mask mask, Words words, ffi::ResultBufferR2<ffi::S32> ids,
-                     ffi::ResultBufferR1<ffi::S32> count, ffi::ResultBufferR1<ffi::PRED> overflow,
-                     Scratch scratch, int64_t tile_h, int64_t tile_w, int64_t ordered) {
-  const auto dims = mask.dimensions();
-  const int64_t capacity = ids->dimensions()[1];
-  if (!SameImages(mask, words) || ids->dimensions()[0] != dims[0] ||
-      count->dimensions()[0] != dims[0] || overflow->dimensions()[0] != dims[0]) {
-    return Invalid("mask index: operands and results disagree");
+// The launches of jaxsparse_pack_mask and jaxsparse_tile_index.
+ffi::Error InTurn(const MaskCall& c, const PortfolioArgs& args, cudaStream_t stream) {
+  const PortfolioList found = ListOf({}, c.capacity, c);
+  const TileIndexArgs list{args.words,  args.lists,     args.images, args.height,    args.width,
+                           c.tile_h,    c.tile_w,       c.capacity,  c.ordered != 0, found.ids,
+                           found.count, found.overflow, args.scratch};
+  const int64_t needed = TileIndexScratch(list);
+  if (c.scratch_size < needed) return TooSmall(kMaskOp, c.scratch_size, needed, "entries");
+  const int64_t rows = args.lists * args.images * args.height;
+  cudaError_t status = PackMask(args.mask, rows, args.width, args.words, stream);
+  if (status == cudaSuccess) status = TileIndex(list, stream);
+  return CudaStatus(kMaskOp, status);
+}
+
+ffi::Error MaskIndex(cudaStream_t stream, contract::mask_index::Attributes attributes,
+                     ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::mask_index::Decode(attributes, operands, results);
+  if (call.has_error()) return call.error();
+  const MaskCall& c = *call;
+  if (c.nothing()) return ffi::Error::Success();
+  PortfolioArgs args = MaskArgs(c);
+  const auto th_log2 = SmallLog2(c.tile_h), tw_log2 = SmallLog2(c.tile_w);
+  if (!th_log2 || !tw_log2) return InTurn(c, args, stream);
+  if (c.scratch_size < kPortfolioScratch) {
+    return TooSmall(kMaskOp, c.scratch_size, kPortfolioScratch, "entries");
   }
-  if (tile_h < 1 || tile_w < 1 || tile_h > kMaxIndexAxis || tile_w > kMaxIndexAxis ||
-      !IndexFits32(dims[1], dims[2], dims[3], tile_h, tile_w)) {
-    return Invalid("mask index: the tile or the mask is out of range");
-  }
-  PortfolioArgs args = MaskArgs(mask, words, scratch);
   args.sizes = 1;
-  const auto room = static_cast<int64_t>(scratch->element_count());
-  const auto th_log2 = SmallLog2(tile_h), tw_log2 = SmallLog2(tile_w);
-  if (th_log2 && tw_log2) {
-    if (room < kPortfolioScratch) return Invalid("mask index: scratch is too small");
-    args.list[0] = {*th_log2,
-                    *tw_log2,
-                    capacity,
-                    ids->typed_data(),
-                    count->typed_data(),
-                    static_cast<bool*>(overflow->untyped_data())};
-    return Status(Launch(args, stream));
-  }
-  const TileIndexArgs list{args.words,
-                           dims[0],
-                           dims[1],
-                           dims[2],
-                           dims[3],
-                           tile_h,
-                           tile_w,
-                           capacity,
-                           ordered != 0,
-                           ids->typed_data(),
-                           count->typed_data(),
-                           static_cast<bool*>(overflow->untyped_data()),
-                           args.scratch};
-  if (room < TileIndexScratch(list)) return Invalid("mask index: scratch is too small");
-  const cudaError_t packed =
-      PackMask(args.mask, dims[0] * dims[1] * dims[2], dims[3], args.words, stream);
-  return Status(packed == cudaSuccess ? TileIndex(list, stream) : packed);
+  args.list[0] = ListOf({*th_log2, *tw_log2}, c.capacity, c);
+  return CudaStatus(kMaskOp, Launch(args, stream));
 }
 
-// The results of list `t`: its ids, count and overflow; nothing where one has another shape.
-std::optional<PortfolioList> ListOf(const ffi::RemainingRets& lists, int64_t t, int64_t masks) {
-  auto ids = lists.get<ffi::BufferR2<ffi::S32>>(3 * t);
-  auto count = lists.get<ffi::BufferR1<ffi::S32>>(3 * t + 1);
-  auto overflow = lists.get<ffi::BufferR1<ffi::PRED>>(3 * t + 2);
-  if (!ids.has_value() || !count.has_value() || !overflow.has_value() ||
-      (*ids)->dimensions()[0] != masks || (*count)->dimensions()[0] != masks ||
-      (*overflow)->dimensions()[0] != masks) {
-    return std::nullopt;
-  }
-  return PortfolioList{0,
-                       0,
-                       (*ids)->dimensions()[1],
-                       (*ids)->typed_data(),
-                       (*count)->typed_data(),
-                       static_cast<bool*>((*overflow)->untyped_data())};
-}
-
-ffi::Error Portfolio(cudaStream_t stream, Mask mask, ffi::BufferR3<ffi::F32> costs, Words words,
-                     ffi::ResultBufferR1<ffi::S32> choice, Scratch scratch,
-                     ffi::RemainingRets lists, int64_t tiles) {
-  const auto dims = mask.dimensions();
-  const auto sizes = static_cast<int64_t>(lists.size() / 3);
-  if (sizes > kMaxPortfolio || lists.size() % 3 != 0 || !SameImages(mask, words) ||
-      costs.dimensions()[0] != dims[0] || costs.dimensions()[1] > INT32_MAX / 5 ||
-      costs.dimensions()[2] != 5 || choice->dimensions()[0] != dims[0]) {
-    return Invalid("portfolio index: operands, results and attributes disagree");
-  }
-  if (static_cast<int64_t>(scratch->element_count()) < kPortfolioScratch) {
-    return Invalid("portfolio index: scratch is too small");
-  }
-  PortfolioArgs args = MaskArgs(mask, words, scratch);
-  args.sizes = static_cast<int32_t>(sizes);
-  args.variants = static_cast<int32_t>(costs.dimensions()[1]);
-  args.costs = costs.typed_data();
-  args.choice = choice->typed_data();
+// Fills the lists; returns what is wrong, or nullptr.
+const char* ReadLists(const PortfolioCall& c, PortfolioArgs* args) {
   int64_t strip = 1;
-  for (int64_t t = 0; t < sizes; ++t) {
-    const auto list = ListOf(lists, t, dims[0]);
-    const auto code = static_cast<int32_t>(tiles >> (8 * t) & 0xff);
-    if (!list || code / 8 > 5 || code % 8 > 5) {
-      return Invalid(
-          "portfolio index: ids s32[L, capacity], count s32[L], overflow pred[L] for each tile up "
-          "to 32 x 32");
-    }
-    args.list[t] = *list;
-    args.list[t].th_log2 = code / 8;
-    args.list[t].tw_log2 = code % 8;
-    if (!IndexFits32(dims[1], dims[2], dims[3], 1 << (code / 8), 1 << (code % 8))) {
-      return Invalid("portfolio index: the mask is out of range");
-    }
-    strip = std::max<int64_t>(strip, 1 << (code / 8));
+  for (int64_t t = 0; t < c.more_count; ++t) {
+    const TileCode tile = TileCodeOf(c.tiles >> (8 * t) & 0xff);
+    if (!tile.valid()) return "tiles names a side above 32";
+    const int64_t th = int64_t{1} << tile.th_log2, tw = int64_t{1} << tile.tw_log2;
+    if (!IndexFits32(c.batch, c.height, c.width, th, tw)) return "mask has too many tiles";
+    args->list[t] = ListOf(tile, c.more[t].capacity, c.more[t]);
+    strip = std::max(strip, th);
   }
   // Rows are counted as if each image were whole strips of the highest tile.
-  const int64_t padded = std::max<int64_t>((dims[2] + strip - 1) / strip, 1) * strip;
-  if (!IndexFits32(dims[1], padded, dims[3], padded, std::max<int64_t>(dims[3], 1))) {
-    return Invalid("portfolio index: the mask is out of range");
-  }
-  return Status(Launch(args, stream));
+  const Checked padded = MostOf(CeilOf(c.height, strip), 1) * strip;
+  const Checked whole = MostOf(c.width, 1);
+  return IndexFits32(c.batch, padded, c.width, padded, whole) ? nullptr : "mask has too many rows";
+}
+
+ffi::Error Portfolio(cudaStream_t stream, contract::portfolio_index::Attributes attributes,
+                     ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::portfolio_index::Decode(attributes, operands, results);
+  if (call.has_error()) return call.error();
+  const PortfolioCall& c = *call;
+  PortfolioArgs args = MaskArgs(c);
+  args.sizes = static_cast<int32_t>(c.more_count);
+  args.variants = static_cast<int32_t>(c.variants);
+  args.costs = c.costs.as<float>();
+  args.choice = c.choice.as<int32_t>();
+  if (const char* wrong = ReadLists(c, &args)) return Invalid(kPortfolioOp, wrong);
+  if (c.nothing()) return ffi::Error::Success();
+  return CudaStatus(kPortfolioOp, Launch(args, stream));
 }
 
 // Before every execution; only the first on a device does something.
-ffi::Error Prepare() { return Status(PreparePortfolio()); }
+ffi::Error Prepare() { return CudaStatus(kMaskOp, PreparePortfolio()); }
 
 }  // namespace
 }  // namespace jaxsparse
 
-namespace ffi = ::xla::ffi;
-
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseMaskIndexCuda, jaxsparse::MaskIndex,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<ffi::BufferR4<ffi::PRED>>()
-                                  .Ret<ffi::BufferR4<ffi::U32>>()
-                                  .Ret<ffi::BufferR2<ffi::S32>>()
-                                  .Ret<ffi::BufferR1<ffi::S32>>()
-                                  .Ret<ffi::BufferR1<ffi::PRED>>()
-                                  .Ret<ffi::BufferR1<ffi::S32>>()
-                                  .Attr<int64_t>("tile_h")
-                                  .Attr<int64_t>("tile_w")
-                                  .Attr<int64_t>("ordered"),
-                              {ffi::Traits::kCmdBufferCompatible});
+                              jaxsparse::BindCall<jaxsparse::contract::mask_index::Attributes>(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparsePortfolioIndexCuda, jaxsparse::Portfolio,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<ffi::BufferR4<ffi::PRED>>()
-                                  .Arg<ffi::BufferR3<ffi::F32>>()
-                                  .Ret<ffi::BufferR4<ffi::U32>>()
-                                  .Ret<ffi::BufferR1<ffi::S32>>()
-                                  .Ret<ffi::BufferR1<ffi::S32>>()
-                                  .RemainingRets()
-                                  .Attr<int64_t>("tiles"),
-                              {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    JaxsparsePortfolioIndexCuda, jaxsparse::Portfolio,
+    jaxsparse::BindCall<jaxsparse::contract::portfolio_index::Attributes>(),
+    {xla::ffi::Traits::kCmdBufferCompatible});
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseMaskIndexCudaInit, jaxsparse::Prepare,
-                              ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>());
+                              jaxsparse::BindInit());

@@ -1,84 +1,52 @@
-// Handler of jaxsparse_reach_index (docs/contract.md).
+// Handler of jaxsparse_reach_index on CUDA (contracts/index.toml).
 #include <cstdint>
-#include <cstdlib>
 
+#include "contracts/reach_index.gen.h"
 #include "cuda/ffi/common.h"
 #include "cuda/ffi/index/limits.h"
 #include "cuda/index/portfolio_index.h"
-#include "xla/ffi/api/ffi.h"
 
 namespace jaxsparse {
 namespace {
 
-namespace ffi = ::xla::ffi;
+constexpr char kOp[] = "reach_index";
 
-constexpr const char* kOp = "reach index";
+static_assert(kPortfolioScratch == 4096, "what the contracts of the index handlers say");
 
-// Whether the kernel's 32-bit coordinates suffice along one axis.
-bool AxisFits(const ReachSource::Axis& axis, int64_t size, int64_t out_size) {
-  if (axis.taps < 0 || axis.stride < 1 || axis.dilation < 1 || axis.lhs_dilation < 1 ||
-      (axis.stride > 1 && axis.lhs_dilation > 1)) {
-    return false;
-  }
-  const int64_t taps = int64_t{axis.taps} * axis.dilation;
-  const int64_t in = (size + 32) * axis.lhs_dilation, out = out_size * axis.stride;
-  return in + out + taps + std::abs(int64_t{axis.pad}) < kMaxIndexAxis;
+// Every number is below 2^30: the contract's relations.
+ReachSource::Axis AxisOf(int64_t taps, int64_t stride, int64_t pad, int64_t dilation,
+                         int64_t lhs_dilation) {
+  return {static_cast<int32_t>(taps), static_cast<int32_t>(stride), static_cast<int32_t>(pad),
+          static_cast<int32_t>(dilation), static_cast<int32_t>(lhs_dilation)};
 }
 
-ffi::Error ReachIndex(cudaStream_t stream, ffi::BufferR4<ffi::U32> words, ffi::AnyBuffer keep,
-                      ffi::ResultBufferR4<ffi::U32> out, ffi::ResultBufferR2<ffi::S32> ids,
-                      ffi::ResultBufferR1<ffi::S32> count, ffi::ResultBufferR1<ffi::PRED> overflow,
-                      ffi::ResultBufferR1<ffi::S32> scratch, ffi::Dictionary attributes) {
-  bool known = true;
-  const auto attribute = [&](const char* name) {
-    const auto value = attributes.get<int64_t>(name);
-    known = known && value.has_value() && *value >= INT32_MIN && *value <= INT32_MAX;
-    return known ? static_cast<int32_t>(*value) : 0;
-  };
-  const ReachSource::Axis rows{attribute("kernel_h"), attribute("stride_h"), attribute("pad_top"),
-                               attribute("dilation_h"), attribute("lhs_dilation_h")};
-  const ReachSource::Axis columns{attribute("kernel_w"), attribute("stride_w"),
-                                  attribute("pad_left"), attribute("dilation_w"),
-                                  attribute("lhs_dilation_w")};
-  const int32_t width = attribute("width"), out_width = attribute("out_width");
-  const int32_t tile = attribute("tile");
-  const auto from = words.dimensions(), to = out->dimensions();
-  const int64_t th_log2 = tile / 8, tw_log2 = tile % 8;
-  if (!known || width < 0 || out_width < 0 || from[0] != to[0] || from[1] != to[1] ||
-      from[3] != (int64_t{out_width} + 31) / 32 || to[3] != (int64_t{width} + 31) / 32 ||
-      ids->dimensions()[0] != to[0] || count->dimensions()[0] != to[0] ||
-      overflow->dimensions()[0] != to[0] ||
-      (keep.element_count() != 0 &&
-       (keep.element_type() != ffi::U32 || keep.element_count() != out->element_count()))) {
-    return Invalid(kOp, "operands, results and attributes disagree");
+ffi::Error ReachIndex(cudaStream_t stream, contract::reach_index::Attributes attributes,
+                      ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::reach_index::Decode(attributes, operands, results);
+  if (call.has_error()) return call.error();
+  const auto& c = *call;
+  const TileCode tile = TileCodeOf(c.tile);
+  if (!IndexFits32(c.batch, c.height, c.width, int64_t{1} << tile.th_log2,
+                   int64_t{1} << tile.tw_log2)) {
+    return Invalid(kOp, "reached has too many tiles");
   }
-  if (tile < 0 || th_log2 > 5 || tw_log2 > 5 ||
-      !IndexFits32(to[1], to[2], width, int64_t{1} << th_log2, int64_t{1} << tw_log2) ||
-      !IndexFits32(from[1], from[2], out_width, 1, 1) || !AxisFits(rows, to[2], from[2]) ||
-      !AxisFits(columns, width, out_width)) {
-    return Invalid(kOp, "the tile, the window or the mask is out of range");
-  }
-  if (static_cast<int64_t>(scratch->element_count()) < kPortfolioScratch) {
-    return Invalid(kOp, "scratch is too small");
-  }
+  if (c.nothing()) return ffi::Error::Success();
   PortfolioArgs args{};
-  args.lists = to[0];
-  args.images = to[1];
-  args.height = to[2];
-  args.width = width;
-  args.reach = {
-      words.typed_data(),
-      keep.element_count() == 0 ? nullptr : static_cast<const uint32_t*>(keep.untyped_data()),
-      static_cast<int32_t>(from[2]),
-      out_width,
-      rows,
-      columns};
+  args.lists = c.lists;
+  args.images = c.batch;
+  args.height = c.height;
+  args.width = c.width;
+  args.reach = {static_cast<const uint32_t*>(c.mask_words.data),
+                c.keep.as<uint32_t>(),
+                static_cast<int32_t>(c.out_h),
+                static_cast<int32_t>(c.out_width),
+                AxisOf(c.kernel_h, c.stride_h, c.pad_top, c.dilation_h, c.lhs_dilation_h),
+                AxisOf(c.kernel_w, c.stride_w, c.pad_left, c.dilation_w, c.lhs_dilation_w)};
   args.sizes = 1;
-  args.list[0] = {static_cast<int32_t>(th_log2), static_cast<int32_t>(tw_log2),
-                  ids->dimensions()[1],          ids->typed_data(),
-                  count->typed_data(),           static_cast<bool*>(overflow->untyped_data())};
-  args.words = out->typed_data();
-  args.scratch = scratch->typed_data();
+  args.list[0] = {tile.th_log2,        tile.tw_log2,          c.capacity,
+                  c.ids.as<int32_t>(), c.count.as<int32_t>(), c.overflow.as<bool>()};
+  args.words = c.reached.as<uint32_t>();
+  args.scratch = c.scratch.as<int32_t>();
   PortfolioTeam team{};
   const cudaError_t status = PlanPortfolio(args, &team);
   return CudaStatus(kOp, status == cudaSuccess ? PortfolioIndex(args, team, stream) : status);
@@ -87,17 +55,6 @@ ffi::Error ReachIndex(cudaStream_t stream, ffi::BufferR4<ffi::U32> words, ffi::A
 }  // namespace
 }  // namespace jaxsparse
 
-namespace ffi = ::xla::ffi;
-
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseReachIndexCuda, jaxsparse::ReachIndex,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<ffi::BufferR4<ffi::U32>>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Ret<ffi::BufferR4<ffi::U32>>()
-                                  .Ret<ffi::BufferR2<ffi::S32>>()
-                                  .Ret<ffi::BufferR1<ffi::S32>>()
-                                  .Ret<ffi::BufferR1<ffi::PRED>>()
-                                  .Ret<ffi::BufferR1<ffi::S32>>()
-                                  .Attrs(),
-                              {ffi::Traits::kCmdBufferCompatible});
+                              jaxsparse::BindCall<jaxsparse::contract::reach_index::Attributes>(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});

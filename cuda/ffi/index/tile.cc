@@ -1,100 +1,59 @@
-// Handlers of jaxsparse_tile_index and jaxsparse_component_index (docs/contract.md).
-#include <cstdint>
-#include <string>
-
+// Handlers of jaxsparse_tile_index and jaxsparse_component_index on CUDA (contracts/index.toml).
+#include "contracts/component_index.gen.h"
+#include "contracts/tile_index.gen.h"
 #include "cuda/ffi/common.h"
-#include "cuda/ffi/index/limits.h"
 #include "cuda/index/tile_index.h"
-#include "xla/ffi/api/ffi.h"
 
 namespace jaxsparse {
 namespace {
 
-namespace ffi = ::xla::ffi;
-
-template <class Ids>
-ffi::Error Run(cudaStream_t stream, ffi::BufferR4<ffi::U32> words, ffi::Result<Ids> ids,
-               ffi::ResultBufferR1<ffi::S32> count, ffi::ResultBufferR1<ffi::PRED> overflow,
-               ffi::ResultBufferR1<ffi::S32> scratch, int64_t width, int64_t tile_h, int64_t tile_w,
-               int64_t ordered, bool per_component) {
-  const auto dims = words.dimensions();
-  const TileIndexArgs args{words.typed_data(),
-                           dims[0],
-                           dims[1],
-                           dims[2],
-                           width,
-                           tile_h,
-                           tile_w,
-                           ids->dimensions()[1],
-                           ordered != 0,
-                           ids->typed_data(),
-                           count->typed_data(),
-                           static_cast<bool*>(overflow->untyped_data()),
-                           scratch->typed_data()};
-  if (width < 0 || dims[3] != (width + 31) / 32 || tile_h < 1 || tile_w < 1 ||
-      tile_h > kMaxIndexAxis || tile_w > kMaxIndexAxis ||
-      !IndexFits32(dims[1], dims[2], width, per_component ? 1 : tile_h,
-                   per_component ? 1 : tile_w) ||
-      static_cast<int64_t>(count->element_count()) != dims[0] ||
-      static_cast<int64_t>(overflow->element_count()) != dims[0]) {
-    return ffi::Error::InvalidArgument("tile index: operands, results and attributes disagree");
-  }
-  const int64_t needed = per_component ? ComponentIndexScratch(args) : TileIndexScratch(args);
-  if (static_cast<int64_t>(scratch->element_count()) < needed) {
-    return ffi::Error::InvalidArgument("tile index: scratch needs " + std::to_string(needed) +
-                                       " integers");
-  }
-  const cudaError_t error = per_component ? ComponentIndex(args, stream) : TileIndex(args, stream);
-  return CudaStatus("tile index", error);
+template <class Call>
+TileIndexArgs ArgsOf(const Call& c) {
+  return {c.mask_words.template as<uint32_t>(),
+          c.lists,
+          c.batch,
+          c.height,
+          c.width,
+          c.tile_h,
+          c.tile_w,
+          c.capacity,
+          c.ordered != 0,
+          c.ids.template as<int32_t>(),
+          c.count.template as<int32_t>(),
+          c.overflow.template as<bool>(),
+          c.scratch.template as<int32_t>()};
 }
 
-ffi::Error Tiles(cudaStream_t stream, ffi::BufferR4<ffi::U32> words,
-                 ffi::ResultBufferR2<ffi::S32> ids, ffi::ResultBufferR1<ffi::S32> count,
-                 ffi::ResultBufferR1<ffi::PRED> overflow, ffi::ResultBufferR1<ffi::S32> scratch,
-                 int64_t width, int64_t tile_h, int64_t tile_w, int64_t ordered) {
-  return Run(stream, words, ids, count, overflow, scratch, width, tile_h, tile_w, ordered, false);
+ffi::Error Tiles(cudaStream_t stream, contract::tile_index::Attributes attributes,
+                 ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::tile_index::Decode(attributes, operands, results);
+  if (call.has_error()) return call.error();
+  if (call->nothing()) return ffi::Error::Success();
+  const TileIndexArgs args = ArgsOf(*call);
+  const int64_t needed = TileIndexScratch(args), found = call->scratch_size;
+  if (found < needed) return TooSmall("tile_index", found, needed, "entries");
+  return CudaStatus("tile_index", TileIndex(args, stream));
 }
 
-ffi::Error Components(cudaStream_t stream, ffi::BufferR4<ffi::U32> words,
-                      ffi::ResultBufferR3<ffi::S32> ids, ffi::ResultBufferR1<ffi::S32> count,
-                      ffi::ResultBufferR1<ffi::PRED> overflow,
-                      ffi::ResultBufferR1<ffi::S32> scratch, int64_t width, int64_t tile_h,
-                      int64_t tile_w, int64_t ordered) {
-  if (ids->dimensions()[2] != 3) {
-    return ffi::Error::InvalidArgument("component index: ids must be s32[L, capacity, 3]");
-  }
-  return Run(stream, words, ids, count, overflow, scratch, width, tile_h, tile_w, ordered, true);
+ffi::Error Components(cudaStream_t stream, contract::component_index::Attributes attributes,
+                      ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::component_index::Decode(attributes, operands, results);
+  if (call.has_error()) return call.error();
+  if (call->nothing()) return ffi::Error::Success();
+  const TileIndexArgs args = ArgsOf(*call);
+  const int64_t needed = ComponentIndexScratch(args), found = call->scratch_size;
+  if (found < needed) return TooSmall("component_index", found, needed, "entries");
+  return CudaStatus("component_index", ComponentIndex(args, stream));
 }
 
 }  // namespace
 }  // namespace jaxsparse
 
-namespace ffi = ::xla::ffi;
-
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseTileIndexCuda, jaxsparse::Tiles,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<ffi::BufferR4<ffi::U32>>()
-                                  .Ret<ffi::BufferR2<ffi::S32>>()
-                                  .Ret<ffi::BufferR1<ffi::S32>>()
-                                  .Ret<ffi::BufferR1<ffi::PRED>>()
-                                  .Ret<ffi::BufferR1<ffi::S32>>()
-                                  .Attr<int64_t>("width")
-                                  .Attr<int64_t>("tile_h")
-                                  .Attr<int64_t>("tile_w")
-                                  .Attr<int64_t>("ordered"),
-                              {ffi::Traits::kCmdBufferCompatible});
+                              jaxsparse::BindCall<jaxsparse::contract::tile_index::Attributes>(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseComponentIndexCuda, jaxsparse::Components,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Arg<ffi::BufferR4<ffi::U32>>()
-                                  .Ret<ffi::BufferR3<ffi::S32>>()
-                                  .Ret<ffi::BufferR1<ffi::S32>>()
-                                  .Ret<ffi::BufferR1<ffi::PRED>>()
-                                  .Ret<ffi::BufferR1<ffi::S32>>()
-                                  .Attr<int64_t>("width")
-                                  .Attr<int64_t>("tile_h")
-                                  .Attr<int64_t>("tile_w")
-                                  .Attr<int64_t>("ordered"),
-                              {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    JaxsparseComponentIndexCuda, jaxsparse::Components,
+    jaxsparse::BindCall<jaxsparse::contract::component_index::Attributes>(),
+    {xla::ffi::Traits::kCmdBufferCompatible});

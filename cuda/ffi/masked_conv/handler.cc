@@ -1,8 +1,8 @@
-// Handler of jaxsparse_masked_conv (docs/contract.md): checks, zero fill where there is no
-// base, one kernel family.
+// Handler of jaxsparse_masked_conv on CUDA (contracts/masked_conv.toml): zero fill where there is
+// no base, one kernel family.
+#include "contracts/masked_conv.gen.h"
 #include "cuda/core/device.h"
 #include "cuda/ffi/common.h"
-#include "cuda/ffi/masked_conv/geometry.h"
 #include "cuda/ffi/masked_conv/operands.h"
 #include "cuda/kernels/masked_conv/direct/ffma.h"
 #include "cuda/kernels/masked_conv/direct/launch.h"
@@ -11,80 +11,57 @@
 #include "cuda/kernels/masked_conv/zero_fill.h"
 
 namespace jaxsparse {
-
-struct MaskedConvAttrs : WindowAttrs {
-  int64_t activation, precision, variant;
-};
-
-}  // namespace jaxsparse
-
-XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(jaxsparse::MaskedConvAttrs, JAXSPARSE_WINDOW_MEMBERS,
-                                      ::xla::ffi::StructMember<int64_t>("activation"),
-                                      ::xla::ffi::StructMember<int64_t>("precision"),
-                                      ::xla::ffi::StructMember<int64_t>("variant"));
-
-namespace jaxsparse {
 namespace {
 
-constexpr char kOp[] = "jaxsparse_masked_conv";
+constexpr char kOp[] = "masked_conv";
 constexpr int64_t kDirect = 0, kFfma = 1;
+
+int RowOf(int64_t variant) { return static_cast<int>(variant - kFirstTensorCoreRow); }
 
 // Why `variant` cannot run this problem, or nullptr when it can. No other family is tried in its
 // place.
 const char* VariantReason(const MaskedConvArgs& args, int64_t variant) {
   if (variant == kDirect) return nullptr;
   if (variant == kFfma) return MaskedConvFfmaReason(args);
-  if (IsMaskedConvMma(variant)) {
-    if (const char* reason = MaskedConvMmaReason(args, variant)) return reason;
-    const int64_t bytes = MaskedConvMmaScratchBytes(args.geometry, args.in_type);
-    return args.scratch_bytes < bytes ? "scratch is too small" : nullptr;
-  }
+  if (IsMaskedConvMma(variant)) return MaskedConvMmaReason(args, variant);
   if (variant < kFirstTensorCoreRow) {
     return "variant must be 0 (direct), 1 (ffma), a row of mma.sync, or 16 + row";
   }
-  if (variant - kFirstTensorCoreRow > INT32_MAX) return "variant names no row";
-  const int row = static_cast<int>(variant - kFirstTensorCoreRow);
-  if (const char* reason = MaskedConvWgmmaReason(args, row)) return reason;
-  if (args.scratch_bytes < MaskedConvWgmmaScratchBytes(args.geometry, args.in_type, row)) {
-    return "scratch is too small";
-  }
-  return nullptr;
+  return MaskedConvWgmmaReason(args, RowOf(variant));
+}
+
+// Bytes, of a variant that can run.
+int64_t ScratchOf(const MaskedConvArgs& args, int64_t variant) {
+  if (variant == kDirect || variant == kFfma) return 0;
+  if (IsMaskedConvMma(variant)) return MaskedConvMmaScratchBytes(args.geometry, args.in_type);
+  return MaskedConvWgmmaScratchBytes(args.geometry, args.in_type, RowOf(variant));
 }
 
 cudaError_t Launch(const MaskedConvArgs& args, int64_t variant, cudaStream_t stream) {
   if (variant == kDirect) return LaunchMaskedConvDirect(args, stream);
   if (variant == kFfma) return LaunchMaskedConvFfma(args, stream);
   if (IsMaskedConvMma(variant)) return LaunchMaskedConvMma(args, variant, stream);
-  return LaunchMaskedConvWgmma(args, static_cast<int>(variant - kFirstTensorCoreRow), stream);
+  return LaunchMaskedConvWgmma(args, RowOf(variant), stream);
 }
 
-ffi::Error MaskedConv(cudaStream_t stream, MaskedConvAttrs a, ffi::AnyBuffer x,
-                      ffi::AnyBuffer kernel, ffi::AnyBuffer ids, ffi::AnyBuffer count,
-                      ffi::AnyBuffer words, ffi::AnyBuffer x_words, ffi::AnyBuffer bias,
-                      ffi::AnyBuffer base, ffi::AnyBuffer residual, ffi::Result<ffi::AnyBuffer> out,
-                      ffi::Result<ffi::AnyBuffer> scratch) {
-  const MaskedConvOperands operands = {x,        kernel, words,    x_words,      bias,       base,
-                                       residual, *out,   *scratch, a.activation, a.precision};
-  std::string wrong = CheckOperands(operands);
-  if (!wrong.empty()) return Invalid(kOp, wrong);
-  const auto k = kernel.dimensions();
-  const auto o = out->dimensions();
-  MaskedConvArgs args;
-  wrong = ReadGeometry(x, {k[0], k[1], k[2], k[3]}, {o[0], o[1], o[2], o[3]}, ids, count, words, a,
-                       &args.geometry, &args.tiles);
-  if (!wrong.empty()) return Invalid(kOp, wrong);
-  if (out->element_count() == 0) return ffi::Error::Success();
-  ReadOperands(operands, &args);
-  const cudaError_t placed = PlaceBase(operands, stream);
-  if (placed != cudaSuccess) return CudaStatus(kOp, placed);
-  if (const char* reason = VariantReason(args, a.variant)) return Invalid(kOp, reason);
-  const bool fills = a.variant != kDirect && a.variant != kFfma;  // beside its products
-  if (args.zero_fill && !fills) {
-    const cudaError_t status = LaunchZeroFill(args, stream);
-    if (status != cudaSuccess) return CudaStatus(kOp, status);
+ffi::Error MaskedConv(cudaStream_t stream, contract::masked_conv::Attributes attributes,
+                      ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::masked_conv::Decode(attributes, operands, results);
+  if (call.has_error()) return call.error();
+  const auto& c = *call;
+  if (c.nothing()) return ffi::Error::Success();
+  if (const char* reason = PlacesReason(c)) return Invalid(kOp, reason);
+  const MaskedConvArgs args = ReadForward(c);
+  if (const char* reason = VariantReason(args, c.variant)) return Invalid(kOp, reason);
+  const int64_t needed = ScratchOf(args, c.variant);
+  if (c.scratch_bytes < needed) return TooSmall(kOp, c.scratch_bytes, needed, "bytes");
+  cudaError_t status = PlaceBase(c.base, c.out, stream);
+  const bool fills = c.variant != kDirect && c.variant != kFfma;  // beside its products
+  if (status == cudaSuccess && args.zero_fill && !fills) status = LaunchZeroFill(args, stream);
+  if (status == cudaSuccess && (args.tiles.capacity > 0 || fills)) {
+    status = Launch(args, c.variant, stream);
   }
-  if (args.tiles.capacity == 0 && !fills) return ffi::Error::Success();
-  return CudaStatus(kOp, Launch(args, a.variant, stream));
+  return CudaStatus(kOp, status);
 }
 
 ffi::Error MaskedConvInit() {
@@ -104,24 +81,9 @@ ffi::Error MaskedConvInit() {
 }  // namespace
 }  // namespace jaxsparse
 
-namespace ffi = ::xla::ffi;
-
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseMaskedConvCuda, jaxsparse::MaskedConv,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                                  .Attrs<jaxsparse::MaskedConvAttrs>()
-                                  .Arg<ffi::AnyBuffer>()   // x
-                                  .Arg<ffi::AnyBuffer>()   // kernel
-                                  .Arg<ffi::AnyBuffer>()   // ids
-                                  .Arg<ffi::AnyBuffer>()   // count
-                                  .Arg<ffi::AnyBuffer>()   // words
-                                  .Arg<ffi::AnyBuffer>()   // x_words
-                                  .Arg<ffi::AnyBuffer>()   // bias
-                                  .Arg<ffi::AnyBuffer>()   // base
-                                  .Arg<ffi::AnyBuffer>()   // residual
-                                  .Ret<ffi::AnyBuffer>()   // out
-                                  .Ret<ffi::AnyBuffer>(),  // scratch
-                              {ffi::Traits::kCmdBufferCompatible});
+                              jaxsparse::BindCall<jaxsparse::contract::masked_conv::Attributes>(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparseMaskedConvCudaInit, jaxsparse::MaskedConvInit,
-                              ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>());
+                              jaxsparse::BindInit());

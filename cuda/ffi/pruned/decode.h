@@ -1,4 +1,4 @@
-// What the two handlers of frozen weights decode alike.
+// What the two handlers of frozen weights read of a checked call.
 #pragma once
 
 #include "cuda/ffi/common.h"
@@ -18,48 +18,53 @@ enum class PrunedExecutor : int64_t {
   kSplit = 25,
 };
 
-// The packed operands and the attributes of a call.
-struct PrunedOperands {
-  ffi::AnyBuffer x, values;
-  ffi::BufferR1<ffi::F32> bias;
-  ffi::BufferR1<ffi::S32> starts;
-  ffi::AnyBuffer indices;
-  ffi::BufferR1<ffi::S32> rows;
-  ffi::BufferR1<ffi::U8> extra;
-  ffi::Result<ffi::AnyBuffer> out;
-  int64_t executor, activation, tile, block, parts, code;
+// What says how the packed arrays are read.
+struct PrunedWay {
+  PrunedExecutor executor;
+  ffi::DataType x, values, indices;
+  int64_t tile, block, parts, code;
 };
 
 // Loads every kernel, and the code that the call names; runs before every execution.
 ffi::Error InitPruned(ffi::Dictionary attributes);
 
-// Fills everything but m, k, n and the image, then launches the executor.
-ffi::Error RunPruned(const char* op, cudaStream_t stream, const PrunedOperands& operands,
-                     PrunedArgs args);
+// Launches the executor, or says that the packed arrays are not its.
+ffi::Error LaunchPruned(const char* op, const PrunedArgs& args, const PrunedWay& way,
+                        cudaStream_t stream);
 
-// What both handlers bind first: one list of operands, results and attributes.
-inline auto BindPruned() {
-  return ffi::Ffi::Bind()
-      .Ctx<ffi::PlatformStream<cudaStream_t>>()
-      .Arg<ffi::AnyBuffer>()           // x
-      .Arg<ffi::AnyBuffer>()           // values
-      .Arg<ffi::BufferR1<ffi::F32>>()  // bias
-      .Arg<ffi::BufferR1<ffi::S32>>()  // starts
-      .Arg<ffi::AnyBuffer>()           // indices
-      .Arg<ffi::BufferR1<ffi::S32>>()  // rows
-      .Arg<ffi::BufferR1<ffi::U8>>()   // extra
-      .Ret<ffi::AnyBuffer>()           // out
-      .Ret<ffi::BufferR1<ffi::U8>>()   // scratch
-      .Attr<int64_t>("executor")
-      .Attr<int64_t>("activation")
-      .Attr<int64_t>("precision")
-      .Attr<int64_t>("tile")
-      .Attr<int64_t>("block")
-      .Attr<int64_t>("parts")
-      .Attr<int64_t>("code");
+// Fills everything but m, k and the image, then launches the executor.
+template <class Call>
+ffi::Error RunPruned(const char* op, const Call& c, PrunedArgs args, cudaStream_t stream) {
+  if (c.nothing()) return ffi::Error::Success();
+  args.n = c.n_out;
+  args.in_type = ToDType(c.x.type);
+  args.out_type = ToDType(c.out.type);
+  args.activation = static_cast<Activation>(c.activation);
+  args.x = c.x.data;
+  args.values = c.values.data;
+  args.bias = c.bias.template as<float>();
+  args.starts = c.starts.template as<int32_t>();
+  args.indices = c.indices.data;
+  args.rows = c.visits.template as<int32_t>();
+  args.extra = c.extra.template as<uint8_t>();
+  args.entries = c.values.size;
+  args.num_starts = c.starts.size;
+  args.num_indices = c.indices.size;
+  args.num_rows = c.visits.size;
+  args.num_extra = c.extra.size;
+  args.out = c.out.data;
+  const PrunedWay way = {static_cast<PrunedExecutor>(c.executor),
+                         c.x.type,
+                         c.values.type,
+                         c.indices.type,
+                         c.tile,
+                         c.block,
+                         c.parts,
+                         c.code};
+  return LaunchPruned(op, args, way, stream);
 }
 
 // InitPruned is given all attributes, whichever they are.
-inline auto BindPrunedInit() { return ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>().Attrs(); }
+inline auto BindPrunedInit() { return BindInit().Attrs(); }
 
 }  // namespace jaxsparse

@@ -1,27 +1,18 @@
-// Handlers of jaxsparse_pruned_matmul on CUDA (docs/contract.md).
+// Handlers of jaxsparse_pruned_matmul on CUDA (contracts/pruned.toml).
+#include "contracts/pruned_matmul.gen.h"
 #include "cuda/ffi/pruned/decode.h"
 
 namespace jaxsparse {
 namespace {
 
-ffi::Error PrunedMatmul(cudaStream_t stream, ffi::AnyBuffer x, ffi::AnyBuffer values,
-                        ffi::BufferR1<ffi::F32> bias, ffi::BufferR1<ffi::S32> starts,
-                        ffi::AnyBuffer indices, ffi::BufferR1<ffi::S32> rows,
-                        ffi::BufferR1<ffi::U8> extra, ffi::Result<ffi::AnyBuffer> out,
-                        ffi::ResultBufferR1<ffi::U8>, int64_t executor, int64_t activation, int64_t,
-                        int64_t tile, int64_t block, int64_t parts, int64_t code) {
-  const auto xs = x.dimensions(), os = out->dimensions();
-  if (xs.size() != 2 || os.size() != 2 || xs[0] != os[0]) {
-    return Invalid("pruned_matmul", "x must be [m, k] and the result [m, n]");
-  }
+ffi::Error PrunedMatmul(cudaStream_t stream, contract::pruned_matmul::Attributes attributes,
+                        ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const auto call = contract::pruned_matmul::Decode(attributes, operands, results);
+  if (call.has_error()) return call.error();
   PrunedArgs args = {};
-  args.m = xs[0];
-  args.k = xs[1];
-  args.n = os[1];
-  return RunPruned("pruned_matmul", stream,
-                   {x, values, bias, starts, indices, rows, extra, out, executor, activation, tile,
-                    block, parts, code},
-                   args);
+  args.m = call->rows_of_x;
+  args.k = call->n_in;
+  return RunPruned("pruned_matmul", *call, args, stream);
 }
 
 }  // namespace
@@ -31,4 +22,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparsePrunedMatmulCudaInit, jaxsparse::InitPrun
                               jaxsparse::BindPrunedInit());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxsparsePrunedMatmulCuda, jaxsparse::PrunedMatmul,
-                              jaxsparse::BindPruned(), {xla::ffi::Traits::kCmdBufferCompatible});
+                              jaxsparse::BindCall<jaxsparse::contract::pruned_matmul::Attributes>(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});

@@ -1,6 +1,7 @@
 """A valid call of a handler, drawn from its contract."""
 
 import dataclasses
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,21 @@ import numpy as np
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "cmake"))
-from contract import expressions  # noqa: E402
+from contract import cpp, expressions  # noqa: E402
 from contract.declaration import Array, Handler, bindings, load  # noqa: E402
 
-HANDLERS = load(ROOT, "cpu").handlers
+
+@functools.cache
+def handlers(platform: str) -> dict[str, Handler]:
+    """The contracts of a platform, "cpu" or "cuda", by name."""
+    return load(ROOT, platform).handlers
+
+
+def decoder(handler: Handler) -> str:
+    """The C++ header that the build makes of a contract."""
+    return cpp.header(handler)
+
+
 DTYPES: dict[str, Any] = {"pred": np.bool_, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32}
 DTYPES |= {"s32": np.int32, "f32": np.float32, "bf16": jnp.bfloat16, "f16": np.float16}
 #: An operand that a handler wants in the place of a result.
@@ -123,12 +135,21 @@ def _array(
     return (array.name, shape, dtype) if min(shape, default=0) >= 0 else None
 
 
-def fill(call: Call, name: str, shape: tuple[int, ...], dtype: Any, rng: np.random.Generator):
-    """Values for an operand: any, but where the handler itself refuses what points outside."""
+def fill(
+    call: Call,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: Any,
+    rng: np.random.Generator,
+    wild: bool = True,
+):
+    """Values for an operand: any, but where the handler itself refuses what points outside, or,
+    where they are not `wild`, takes them as they are.
+    """
     if name == "expand":
         return rng.integers(0, call.dims.get("distinct", 4), shape).astype(dtype)
     if call.handler == "bounded_network" and name in ("table", "starts"):
-        return _network(name, shape, dtype, rng)
+        return _network(name, shape, dtype, rng, wild)
     if np.issubdtype(dtype, np.integer) and dtype != np.uint32:
         return rng.integers(0, 40, shape).astype(dtype)
     if dtype == np.uint32:
@@ -138,13 +159,14 @@ def fill(call: Call, name: str, shape: tuple[int, ...], dtype: Any, rng: np.rand
     return rng.standard_normal(shape).astype(dtype)
 
 
-def _network(name: str, shape: tuple[int, ...], dtype: Any, rng: np.random.Generator):
-    """Layers of 4 inputs, 4 rows and 8 entries; sometimes anything."""
-    if rng.random() < 0.2:
+def _network(name: str, shape: tuple[int, ...], dtype: Any, rng: np.random.Generator, wild: bool):
+    """Layers of 4 inputs, 4 rows and 8 entries; sometimes anything, if `wild`."""
+    if wild and rng.random() < 0.2:
         return rng.integers(0, 9, shape).astype(dtype)
     whole = np.zeros(shape, dtype)
     rows = [[5 * i, 2 * i, 4 * i, 4, 4, 3, 2 * i, 1] for i in range(64)]
-    values = np.asarray(rows if name == "table" else [i % 5 * 2 for i in range(640)], dtype)
+    values = np.asarray(rows if name == "table" else [i % 5 * 2 for i in range(640)])
+    values = values.astype(dtype)
     part = tuple(slice(0, min(a, b)) for a, b in zip(shape, values.shape, strict=False))
     if len(part) == len(shape) == values.ndim:
         whole[part] = values[part]
