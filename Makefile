@@ -18,7 +18,7 @@ PROGRESS := -e 's/^\( *\(\[[0-9]*\/[0-9]*\]\|-- \|\*\*\* \).\{0,140\}\).*/\1/p' 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: test demo check docs dev wheel aarch64 clean FORCE
+.PHONY: test demo check docs dev native wheel aarch64 clean FORCE
 
 # The wheel is built in its own environment, installed in a clean one, and tested from outside of the tree.
 test: $(VENV)/installed
@@ -69,6 +69,24 @@ docs: $(VENV)/installed
 
 dev: $(VENV)/installed
 	$(VENV)/bin/python -m pip install --quiet "$$(ls $(VENV)/wheel/*.whl)[dev]"
+
+# The CPU module beside the sources, for work on kernels: after a change, only what it touches is compiled again. The
+# environment has what compiles and tests it, with the oldest jax.
+NATIVE := build/native
+native: $(NATIVE)/installed
+	$(NATIVE)/venv/bin/cmake -S . -B $(NATIVE) -G Ninja -DJAXSPARSE_CUDA=OFF \
+	  -DPython_EXECUTABLE=$(abspath $(NATIVE))/venv/bin/python -DCMAKE_MAKE_PROGRAM=$(abspath $(NATIVE))/venv/bin/ninja
+	$(NATIVE)/venv/bin/cmake --build $(NATIVE) -j $(JOBS)
+	$(NATIVE)/venv/bin/cmake --install $(NATIVE) --prefix .
+	@echo "now: $(NATIVE)/venv/bin/python -m pytest tests/ops/<op>"
+
+$(NATIVE)/installed: pyproject.toml
+	test -x $(NATIVE)/venv/bin/python || $(PYTHON) -m venv $(NATIVE)/venv
+	$(NATIVE)/venv/bin/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); e = p["project"]; \
+	  print("cmake", "ninja", *p["build-system"]["requires"], *e["dependencies"], *e["optional-dependencies"]["test"], sep="\n")' \
+	  > $(NATIVE)/requirements.txt
+	$(NATIVE)/venv/bin/python -m pip install --quiet -r $(NATIVE)/requirements.txt
+	touch $@
 
 # The wheels for everybody, in dist/: every architecture of the release, manylinux, no compiler needed. WHEELS=abi3: without
 # the one for Python 3.11.

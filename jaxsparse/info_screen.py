@@ -46,7 +46,10 @@ def _screen(facts: dict[str, Any]) -> Group:
     shown = [i for i in range(len(titles)) if any(row[i] for row in rows)]
     for i in shown:
         width = 30 if i == 2 and 3 in shown else None
-        table.add_column(titles[i], no_wrap=True, overflow="ellipsis", max_width=width)
+        least = max(len(row[i]) for row in rows) if i < 2 else None  # names are never cut
+        table.add_column(
+            titles[i], no_wrap=True, overflow="ellipsis", min_width=least, max_width=width
+        )
     for row in rows:
         table.add_row(*(Text(row[i]) for i in shown))
     below = [line(f"not {name}", why) for name, why in common.items()]

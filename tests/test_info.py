@@ -53,10 +53,12 @@ def test_reasons_of_all_ops_stand_once():
         op["not"] = {"cuda": "no such module"}
     text = render(facts)
     assert text.count("no such module") == 1
-    facts["ops"]["route"]["not"] = {"cuda": "it is too small"}
+    facts["ops"]["route"]["not"] = {"cuda": "it is too small" + 9 * " and more"}
     text = render(facts)
     assert "cuda: it is too small" in text
     assert text.count("cuda: no such module") == len(facts["ops"]) - 1
+    names = [line.split()[0] for line in text.splitlines() if "cuda: no such module" in line]
+    assert {*names, "route"} == {*facts["ops"]}, "a long reason cuts no name"
 
 
 def test_a_build_without_cuda_says_how_to_get_it(monkeypatch):
