@@ -34,7 +34,38 @@ EDIT = (
 )
 #: The last convolution of a bottleneck: wide results of few channels.
 WIDEN = (ConvCase("b64_56x56x64_1x1_256", 64, 56, 56, 64, 256, kernel=(1, 1)),)
-KNOWN = (*cases("gpu"), *TOKENS, *EDIT, *WIDEN)
+
+
+def _width(
+    batch: int,
+    height: int,
+    width: int,
+    channels: int,
+    outputs: int,
+    window: int = 3,
+    stride: int = 1,
+) -> ConvCase:
+    name = f"b{batch}_{height}x{width}_{channels}to{outputs}_{window}x{window}_s{stride}"
+    sides = (window, window), (stride, stride)
+    return ConvCase(name, batch, height, width, channels, outputs, *sides)
+
+
+#: Channels and outputs between the powers of two, and far apart.
+WIDTHS = (
+    _width(16, 72, 72, 96, 96),
+    _width(6, 104, 104, 160, 160),
+    _width(8, 88, 88, 192, 192),
+    _width(16, 64, 64, 128, 512, window=1),
+    _width(4, 64, 80, 320, 320),
+    _width(16, 20, 20, 512, 512),
+    _width(8, 64, 64, 64, 64, window=5),
+    _width(16, 80, 80, 96, 192, stride=2),
+    _width(16, 40, 40, 512, 128, window=1),
+    _width(16, 48, 48, 64, 128),
+    _width(16, 48, 48, 128, 64),
+    _width(4, 112, 112, 48, 48),
+)
+KNOWN = (*cases("gpu"), *TOKENS, *EDIT, *WIDEN, *WIDTHS)
 KINDS = ("blobs", "edges", "rectangles", "random", "fine_blobs")
 
 

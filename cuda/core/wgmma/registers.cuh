@@ -11,11 +11,24 @@
 #define JAXSPARSE_REGS_32                                                                 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
   "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define JAXSPARSE_REGS_48 \
+  JAXSPARSE_REGS_32       \
+  ", "                    \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define JAXSPARSE_REGS_64                                                                 \
   JAXSPARSE_REGS_32                                                                       \
   ", "                                                                                    \
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
   "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define JAXSPARSE_REGS_80 \
+  JAXSPARSE_REGS_64       \
+  ", "                    \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define JAXSPARSE_REGS_96                                                                 \
+  JAXSPARSE_REGS_64                                                                       \
+  ", "                                                                                    \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, " \
+  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define JAXSPARSE_REGS_128                                                                \
   JAXSPARSE_REGS_64                                                                       \
   ", "                                                                                    \
@@ -25,5 +38,8 @@
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "  \
   "%126, %127"
 #define JAXSPARSE_ACC_32 JAXSPARSE_ACC32(0)
+#define JAXSPARSE_ACC_48 JAXSPARSE_ACC_32, JAXSPARSE_ACC8(32), JAXSPARSE_ACC8(40)
 #define JAXSPARSE_ACC_64 JAXSPARSE_ACC32(0), JAXSPARSE_ACC32(32)
+#define JAXSPARSE_ACC_80 JAXSPARSE_ACC_64, JAXSPARSE_ACC8(64), JAXSPARSE_ACC8(72)
+#define JAXSPARSE_ACC_96 JAXSPARSE_ACC_64, JAXSPARSE_ACC32(64)
 #define JAXSPARSE_ACC_128 JAXSPARSE_ACC_64, JAXSPARSE_ACC32(64), JAXSPARSE_ACC32(96)

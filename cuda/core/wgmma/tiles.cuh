@@ -74,7 +74,10 @@ __device__ __forceinline__ void Mma(float (&d)[N / 2], uint64_t a, uint64_t b, i
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 JAXSPARSE_MMA_TYPES(64, 32, "%32", "%33", "%34")
+JAXSPARSE_MMA_TYPES(96, 48, "%48", "%49", "%50")
 JAXSPARSE_MMA_TYPES(128, 64, "%64", "%65", "%66")
+JAXSPARSE_MMA_TYPES(160, 80, "%80", "%81", "%82")
+JAXSPARSE_MMA_TYPES(192, 96, "%96", "%97", "%98")
 JAXSPARSE_MMA_TYPES(256, 128, "%128", "%129", "%130")
 #endif
 

@@ -1,6 +1,6 @@
 // WeightLoad: TMA fills B tiles, 128 bytes wide blocks of 64 output channels. In a cluster each CTA
 // loads its share of the blocks and multicasts them to all, so that L2 serves the weights once per
-// cluster.
+// cluster. A tile may end within a block: the rest of that block is loaded and not multiplied.
 #pragma once
 
 #include "cuda/core/async_copy.cuh"
@@ -15,7 +15,8 @@ inline constexpr int kBlockBytes = kBlockColumns * 128;
 template <typename T, int TileN, int Cluster>
 class WeightLoad {
  public:
-  static constexpr int kBytes = TileN / kBlockColumns * kBlockBytes;
+  static constexpr int kTileBlocks = (TileN + kBlockColumns - 1) / kBlockColumns;
+  static constexpr int kBytes = kTileBlocks * kBlockBytes;
 
   __device__ WeightLoad(const CUtensorMap* map, int rank) : map_(map), rank_(rank) {}
 
@@ -41,9 +42,9 @@ class WeightLoad {
   }
 
  private:
-  static constexpr int kBlocks = TileN / kBlockColumns / Cluster;
-  static_assert(kBlocks >= 1 && TileN % (kBlockColumns * Cluster) == 0,
-                "every CTA of a cluster must load at least one block of 64 output channels");
+  static constexpr int kBlocks = kTileBlocks / Cluster;
+  static_assert(kTileBlocks % Cluster == 0,
+                "every CTA of a cluster must load as many blocks of 64 output channels");
 
   const CUtensorMap* map_;
   int rank_;

@@ -174,7 +174,8 @@ class ScatterStore {
   template <bool kResidual, Bounds kBounds>
   __device__ void StoreHalf(const float (&acc)[TileN / 2], const int (&pixels)[2]) const {
     if constexpr (DTypeTraits<T>::kBytes == 2) {
-      constexpr int kAtOnce = kRuns < 4 ? kRuns : 4;  // trades on their way
+      // Trades on their way.
+      constexpr int kAtOnce = kRuns <= 3 || kRuns == 5 ? kRuns : kRuns % 4 == 0 ? 4 : 3;
       static_assert(kRuns % kAtOnce == 0, "a row of a tile is whole groups of runs");
       const int first = FirstOfRun();
 #pragma unroll

@@ -1,5 +1,6 @@
 """Few channels: 32 of 16 bits, whose pixels are half as wide as a row of a box, and one to four, as
-a photograph has. Every variant that takes them agrees with the reference.
+a photograph has; and outputs between the powers of two. Every variant that takes them agrees with
+the reference.
 """
 
 import jax
@@ -22,6 +23,9 @@ LAYERS = {
     "3 to 32": ((3, 3), 3, 32, {}),
     "4 to 40, 4x4": ((4, 4), 4, 40, {}),
     "1 to 8, stride 2": ((5, 5), 1, 8, {"strides": (2, 2)}),
+    "64 to 96": ((3, 3), 64, 96, {}),
+    "32 to 160": ((3, 3), 32, 160, {}),
+    "32 to 232, 1x1": ((1, 1), 32, 232, {}),
     "2 to 16, valid": ((3, 3), 2, 16, {"padding": "VALID", "dilation": (2, 1)}),
 }
 

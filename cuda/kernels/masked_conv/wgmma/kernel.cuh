@@ -143,7 +143,7 @@ __device__ __forceinline__ void Produce(const CUtensorMap* map, typename C::Shar
       shared.ring.WaitEmpty(at);
       gather.Copy(ptx::SharedAddress(shared.a[at.stage]));
       ptx::BarrierArriveAfterCopies(full);
-      if (thread % 32 == 0 && turn < C::kTileN / kBlockColumns) {
+      if (thread % 32 == 0 && turn < C::Weights::kTileBlocks) {
         if (turn == 0) ptx::BarrierArriveExpect(full, C::Weights::kBytes);
         const int k = gather.unit() * (kUnitBytes / DTypeTraits<typename C::T>::kBytes);
         weights.template Load<kWarps>(ptx::SharedAddress(shared.b[at.stage]), column, k, full,
