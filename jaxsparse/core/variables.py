@@ -43,8 +43,8 @@ def takes_variables(op: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
 
     @functools.wraps(op)
     def unwrapping(*args: _Given.args, **kwargs: _Given.kwargs) -> _Found:
-        given: Any = [unwrap(value) for value in args]
-        named: Any = {name: unwrap(value) for name, value in kwargs.items()}
-        return op(*given, **named)
+        run: Callable[..., _Found] = op
+        given = [unwrap(value) for value in args]
+        return run(*given, **{name: unwrap(value) for name, value in kwargs.items()})
 
     return unwrapping

@@ -301,7 +301,7 @@ def _refusal(rule: Rule, cut: Cut) -> str:
 
 
 def _tell(rule: Rule, cuts: Sequence[Cut]) -> None:
-    """Of what is gathered: whoever listens, and where no other sharding of the operands would
+    """Of what is gathered: a caller that listens, and where no other sharding of the operands would
     spare it, a warning."""
     for cut in cuts:
         said = f"{cut.place(rule.from_end)} and is gathered: {cut.reason}"

@@ -28,7 +28,9 @@ _OFFERED: dict[str, tuple[str, ...]] = {}
 _default = jax.make_user_context(None)
 
 
-def default_implementation(names: tuple[Name, ...] | None) -> contextlib.AbstractContextManager[None]:
+def default_implementation(
+    names: tuple[Name, ...] | None,
+) -> contextlib.AbstractContextManager[None]:
     """Inside the `with` block a call without `implementation=` runs one of `names`."""
     return _default(names)
 

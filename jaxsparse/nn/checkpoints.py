@@ -90,7 +90,7 @@ def _decode(packed: Any, where: str) -> dict[str, Any]:
 
 
 def _restored(child: Any, state: Any, where: str) -> Any:
-    new = serialization.from_state_dict(child, state, name=where.rpartition("/")[2])
+    new: Any = serialization.from_state_dict(child, state, name=where.rpartition("/")[2])
     if not hasattr(child, "dtype"):
         return new
     if getattr(new, "shape", None) != child.shape or new.dtype != child.dtype:
