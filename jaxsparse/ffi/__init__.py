@@ -6,6 +6,7 @@ from jaxsparse.ffi.call import check_sharding as check_sharding
 from jaxsparse.ffi.call import ffi_call as ffi_call
 from jaxsparse.ffi.call import lift as lift
 from jaxsparse.ffi.partition import Shards as Shards
+from jaxsparse.ffi.partition import over_explicit as over_explicit
 from jaxsparse.ffi.partition import partitioned as partitioned
 from jaxsparse.ffi.platform import Implementation as Implementation
 from jaxsparse.ffi.platform import dispatch as dispatch
@@ -21,5 +22,6 @@ __all__ = [
     "dispatch",
     "ffi_call",
     "lift",
+    "over_explicit",
     "partitioned",
 ]

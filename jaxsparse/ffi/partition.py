@@ -31,6 +31,7 @@ from jaxsparse.ffi.rule import (
     Rule,
     assign,
     parse,
+    size_of,
     spec_for,
     spec_of,
     sums_over,
@@ -38,6 +39,8 @@ from jaxsparse.ffi.rule import (
 
 #: Each returns a context manager that restores, when a shard is traced, what is in force now.
 _kept: list[Callable[[], Callable[[], contextlib.AbstractContextManager[Any]]]] = []
+#: What is to live as long as the calls of the shards that are traced now.
+_held: list[list[Any]] = []
 #: Told of every operand that a call gathers: the op, and a sentence.
 _listeners: list[Callable[[str, str], None]] = []
 
@@ -47,6 +50,14 @@ def keep(capture: Callable[[], Callable[[], contextlib.AbstractContextManager[An
     compiles: `capture()` is asked at the call.
     """
     _kept.append(capture)
+
+
+def hold(owner: Any) -> None:
+    """Keep `owner` alive as long as the compiled function, where a shard is traced: what that
+    shard's own lowering keeps alive lives no longer than it.
+    """
+    if _held:
+        _held[-1].append(owner)
 
 
 def listen(listener: Callable[[str, str], None]) -> None:
@@ -91,9 +102,24 @@ def partitioned(
         mesh = next((_mesh(array) for array in call.visible if _explicit(array)), None)
         if mesh is not None:
             return call.on_explicit(mesh)
-        if _alone((*call.visible, *call.hidden)):
+        if _alone(call.visible):
             return whole(*arguments)
         return call.on_auto()
+
+    return run
+
+
+def over_explicit(
+    rule: Rule, whole: Callable[..., Any], local: Callable[..., Any]
+) -> Callable[..., Any]:
+    """As `partitioned`, for a call that XLA splits by itself on Auto axes, because it is made of
+    XLA's own operations; it can be differentiated.
+    """
+
+    def run(*arguments: Any) -> Any:
+        call = _Call(rule, whole, local, arguments)
+        mesh = next((_mesh(array) for array in call.visible if _explicit(array)), None)
+        return whole(*arguments) if mesh is None else call.on_explicit(mesh)
 
     return run
 
@@ -110,7 +136,7 @@ def _mesh(leaf: Any) -> Any:
 
 def _alone(leaves: Sequence[Any]) -> bool:
     """Nothing to split: no elements, one device, or a mesh whose axes are the user's own."""
-    if any(0 in leaf.shape for leaf in leaves):
+    if 0 in leaves[0].shape:
         return True
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.manual_axes or mesh.explicit_axes:
@@ -212,12 +238,16 @@ class _Call:
         # Inside of its own jit: custom_partitioning takes no function that captures constants.
         split = custom_partitioning(jax.jit(whole))
 
+        alive: list[Any] = []
+
         def partition(mesh: Any, given: Any, results: Any) -> Any:
             chosen, cuts = self._assigned(mesh, given, results)
             sizes, n = dict(mesh.shape), len(self.visible)
 
             def shard(*leaves: Any) -> tuple[jax.Array, ...]:
                 with contextlib.ExitStack() as stack:
+                    _held.append(alive)
+                    stack.callback(_held.pop)
                     for setting in restore:
                         stack.enter_context(setting())
                     return tuple(self._in_shard(chosen, sizes, leaves[:n]))
@@ -258,10 +288,11 @@ class _Call:
         alone = (f"whole{i}" for i in itertools.count())
         shapes = [*(v.shape for v in self.visible), *(r.shape for r in results)]
         factors = [*self.factors, *self.results]
-        size: dict[str, int] = {}
-        for shape, axes in zip(shapes, factors, strict=True):
-            size |= {f[0]: n for f, n in zip(axes, shape, strict=True) if len(f) == 1}
-        minor: dict[str, int] = {}
+        each = zip(factors, shapes, strict=True)
+        pairs = [pair for axes, shape in each for pair in zip(axes, shape, strict=True)]
+        sizes = {name: size_of(name, pairs) or 1 for name in self.rule.splits}
+        stated = {f[0] for f, _ in pairs if len(f) == 1}
+        known = {f[0]: sizes[f[0]] for f, _ in pairs if f[0] in sizes and f[0] not in stated}
 
         def axis(names: Axes, n: int) -> Any:
             if names[0] not in self.rule.splits:
@@ -269,7 +300,7 @@ class _Call:
             if len(names) == 1:
                 return names[0]
             inner = next(alone)
-            minor[inner] = n // size[names[0]]
+            known[inner] = n // sizes[names[0]]
             return CompoundFactor(names[0], inner)
 
         maps = [
@@ -278,7 +309,7 @@ class _Call:
         ]
         at = len(self.visible)
         hidden = [ArrayMapping(*(next(alone) for _ in leaf.shape)) for leaf in self.hidden]
-        return SdyShardingRule((*maps[:at], *hidden), tuple(maps[at:]), **minor)  # pyright: ignore
+        return SdyShardingRule((*maps[:at], *hidden), tuple(maps[at:]), **known)  # pyright: ignore
 
 
 def _combine(value: jax.Array, axes: Axes, least: bool) -> jax.Array:
@@ -301,7 +332,7 @@ def _refusal(rule: Rule, cut: Cut) -> str:
 
 
 def _tell(rule: Rule, cuts: Sequence[Cut]) -> None:
-    """Of what is gathered: a caller that listens, and where no other sharding of the operands would
+    """Of what is gathered tell the listeners, and where no other sharding of the operands would
     spare it, a warning."""
     for cut in cuts:
         said = f"{cut.place(rule.from_end)} and is gathered: {cut.reason}"

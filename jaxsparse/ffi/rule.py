@@ -1,8 +1,8 @@
 """What a mesh may split of an op's arrays: `Rule`, and the mesh axes that each factor gets.
 
 A rule names the factors of every axis as `jax.experimental.custom_partitioning` does: "b h w c". An
-axis "(b t)" is b blocks of t; "." is an axis that no shard may cut. Axes of one factor are cut
-alike.
+axis "(b t)" is b blocks of t, "(b 4)" b blocks of four; "." is an axis that no shard may cut. Axes
+of one factor are cut alike.
 """
 
 import dataclasses
@@ -120,6 +120,14 @@ def spec_for(factors: tuple[Axes, ...], chosen: Mapping[str, Axes]) -> Partition
     return PartitionSpec(*(chosen.get(f[0]) or None if f else None for f in factors))
 
 
+def size_of(factor: str, axes: Sequence[tuple[Axes, int]]) -> int | None:
+    """The size of a factor, from the axes that say it."""
+    for factors, size in axes:
+        if factors[0] == factor and (len(factors) == 1 or factors[1].isdigit()):
+            return size if len(factors) == 1 else size // int(factors[1])
+    return None
+
+
 def sums_over(factors: tuple[Axes, ...], chosen: Mapping[str, Axes]) -> Axes:
     """The mesh axes over which a result is still to be summed."""
     own = {f for axis in factors for f in axis}
@@ -135,13 +143,8 @@ def _sharded(array: Array) -> Iterator[tuple[str, Axes, int]]:
 
 def _uneven(factor: str, shards: int, arrays: Sequence[Array]) -> int:
     """The size of an axis of this factor that so many shards do not divide; 0: there is none."""
-    whole = [
-        size
-        for array in arrays
-        for factors, size in zip(array.factors, array.shape, strict=True)
-        if factors == (factor,)
-    ]
-    size = whole[0] if whole else shards
+    axes = [pair for array in arrays for pair in zip(array.factors, array.shape, strict=True)]
+    size = size_of(factor, axes) or shards
     return size if size % shards else 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -20,7 +21,15 @@ from jaxsparse.core.batching import entries, fold, loop_over, unfold
 from jaxsparse.core.checks import check_bool
 from jaxsparse.core.types import Dataflow
 from jaxsparse.core.variables import takes_variables
-from jaxsparse.ffi import Implementation, dispatch, lift
+from jaxsparse.ffi import (
+    Implementation,
+    Rule,
+    check_sharding,
+    dispatch,
+    lift,
+    over_explicit,
+    partitioned,
+)
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.ops.bounded_matmul import run as bounded_run
 from jaxsparse.ops.bounded_matmul.centroids import CENTROIDS, advance, gather_centroids
@@ -155,13 +164,23 @@ def _forward(p: Params, acts: Activations, layer: Layer) -> tuple[Activations, A
 def _backward(p: Params, saved: tuple[Activations, Layer], g: Activations) -> tuple[Any, Any]:
     """Through the layer in plain jax.numpy; what a code stands for is a constant."""
     acts, layer = saved
+    arrays, tree = jax.tree.flatten((acts.recorder.codes, layer))
 
-    def values(x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
-        whole = Activations(x, acts.recorder).materialize()
-        return _plain(whole, dataclasses.replace(layer, weights=weights, bias=bias))
+    def back(x: jax.Array, g: jax.Array, codes: jax.Array, *layers: jax.Array) -> tuple[Any, ...]:
+        codes, layer = jax.tree.unflatten(tree, (codes, *layers))
 
-    _, back = jax.vjp(values, acts.values, layer.weights, layer.bias)
-    x, weights, bias = back(g.values)
+        def values(x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
+            recorder = dataclasses.replace(acts.recorder, codes=codes)
+            whole = Activations(x, recorder).materialize()
+            return _plain(whole, dataclasses.replace(layer, weights=weights, bias=bias))
+
+        return jax.vjp(values, x, layer.weights, layer.bias)[1](g)
+
+    of_layer = "." + " ." * (layer.weights.ndim - 1)
+    results = ("b .", of_layer, ".")
+    rule = split_rows("bounded_matmul", ("b .", "b .", "b ."), arrays[1:], results)
+    split = over_explicit(rule, back, lambda _, *given: back(*given))
+    x, weights, bias = split(acts.values, g.values, *arrays)
     recorder = dataclasses.replace(acts.recorder, codes=None)
     nothing: Any = dict.fromkeys(("starts", "indices", "expand"))
     found = dataclasses.replace(layer, **{**nothing, "weights": weights, "bias": bias})
@@ -173,6 +192,7 @@ _differentiable.defvjp(_forward, _backward)
 
 def _converged(p: Params, acts: Activations, layer: Layer) -> Activations:
     """One layer on centroids and residues, exact. Codes are those of the whole result."""
+    check_sharding(acts.values)
     values = acts.materialize()
     state = gather_centroids(values, min(CENTROIDS, values.shape[0]), 0.0)
     run = functools.partial(bounded_matmul, dataflow="column", implementation=p.implementation)
@@ -188,13 +208,25 @@ def _batched(p: Params) -> Any:
     def run(acts: Activations, layer: Layer):
         if 0 in (acts.values.shape[0], layer.n_out):
             return _reference(p, acts, layer)
-        return dispatch(
+        alone = dispatch(
             "bounded_matmul",
             p.implementation,
             cuda=functools.partial(bounded_run.call, p, "cuda"),
             cpu=functools.partial(bounded_run.call, p, "cpu"),
             reference=functools.partial(_reference, p),
-        )(acts, layer)
+        )
+        arrays, tree = jax.tree.flatten(layer)
+        recorder = acts.recorder
+
+        def pair(values: jax.Array, codes: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+            given = Activations(values, dataclasses.replace(recorder, codes=codes))
+            found = alone(given, jax.tree.unflatten(tree, arrays))
+            return found.values, found.recorder.codes
+
+        rule = split_rows("bounded_matmul", ("b .", "b ."), arrays, ("b .", "b ."))
+        split = partitioned(rule, pair, lambda _, *given: pair(*given))
+        values, codes = split(acts.values, recorder.codes, *arrays)
+        return Activations(values, Recorder(codes, p.segment, layer.upper))
 
     @run.def_vmap
     def rule(
@@ -210,6 +242,16 @@ def _batched(p: Params) -> Any:
         return out, jax.tree.map(lambda _: True, out)
 
     return run
+
+
+def split_rows(
+    op: str, rows: tuple[str, ...], arrays: Sequence[Any], results: tuple[str, ...]
+) -> Rule:
+    """How a mesh splits a call of operands `rows`, then the `arrays` of layers: by the images b."""
+    whole = tuple(" ".join("." * np.ndim(v)) for v in arrays)
+    names = (*["acts"] * len(rows), *["layer"] * len(arrays))
+    why = {".": "every image reads all of the layer: a mesh splits the first axis of acts only"}
+    return Rule(op, (*rows, *whole), results, ("b",), names, why=why)
 
 
 def _reference(p: Params, acts: Activations, layer: Layer) -> Activations:

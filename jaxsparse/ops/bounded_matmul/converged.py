@@ -25,7 +25,7 @@ from jaxsparse.bounded.activations import Activations, check_values
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.bounded.pack import checked
 from jaxsparse.core.variables import takes_variables
-from jaxsparse.ffi import Implementation
+from jaxsparse.ffi import Implementation, check_sharding
 from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.ops.bounded_matmul.api import bounded_matmul
 from jaxsparse.ops.bounded_matmul.centroids import CENTROIDS, advance, gather_centroids
@@ -59,6 +59,8 @@ def converged(
         ValueError: for no layers, widths that do not chain, a negative threshold or tolerance, or
             fewer than one centroid.
         TypeError: for another type of these, and when what is returned is differentiated.
+            What is returned raises ValueError for images that are sharded over Explicit mesh axes:
+            centroids are chosen among all images.
     """
     layers = list(checked(layers))
     if not layers:
@@ -97,6 +99,7 @@ def converged(
 
     def call(acts: Activations | Float[ArrayLike, "batch n_in"]) -> Activations:
         values = check_values(acts.values if isinstance(acts, Activations) else acts)
+        check_sharding(values)
         if values.shape[1] != layers[0].n_in:
             raise ValueError(f"acts has {values.shape[1]} columns; layer 0 takes {layers[0].n_in}")
         return run(acts)

@@ -30,10 +30,11 @@ from jaxsparse.core.batching import fold as fold_axis
 from jaxsparse.core.checks import check_bool, is_traced
 from jaxsparse.core.contract import BoundedNetworkRow
 from jaxsparse.core.variables import takes_variables
-from jaxsparse.ffi import Implementation, dispatch, lift
+from jaxsparse.ffi import Implementation, dispatch, lift, over_explicit, partitioned
 from jaxsparse.ffi.platform import NAMES, named, plan
 from jaxsparse.ops.bounded_matmul import native, run
-from jaxsparse.recorder import probe
+from jaxsparse.ops.bounded_matmul.api import split_rows
+from jaxsparse.recorder import Recorder, probe
 from jaxsparse.reference import bounded_network as reference
 from jaxsparse.select.explain import record
 
@@ -221,12 +222,22 @@ def _forward(x: jax.Array, net: Network) -> tuple[Activations, tuple[jax.Array, 
 
 def _backward(saved: tuple[jax.Array, Network], g: Activations) -> tuple[jax.Array, Network]:
     x, net = saved
-    given = {k: getattr(net, k) for k in ("weights", "bias")}
+    arrays, tree = jax.tree.flatten(net)
 
-    def values(x: jax.Array, given: dict[str, jax.Array]) -> jax.Array:
-        return reference.bounded_network(x, dataclasses.replace(net, **given))
+    def back(x: jax.Array, g: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        net = jax.tree.unflatten(tree, arrays)
 
-    dx, found = jax.vjp(values, x, given)[1](g.values)
+        def values(x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
+            return reference.bounded_network(
+                x, dataclasses.replace(net, weights=weights, bias=bias)
+            )
+
+        return jax.vjp(values, x, net.weights, net.bias)[1](g)
+
+    rule = split_rows("bounded_network", ("b .", "b ."), arrays, ("b .", ".", "."))
+    split = over_explicit(rule, back, lambda _, *given: back(*given))
+    dx, weights, bias = split(x, g.values, *arrays)
+    found = {"weights": weights, "bias": bias}
     nothing = dict.fromkeys(_DATA)
     return dx, dataclasses.replace(net, **{**nothing, **found})
 
@@ -238,13 +249,22 @@ _differentiable.defvjp(_forward, _backward)
 def _rows(x: jax.Array, net: Network) -> Activations:
     if 0 in (x.shape[0], net.n_out):
         return native.empty(net, x.shape[0])
-    return dispatch(
+    alone = dispatch(
         "bounded_network",
         net.implementation,
         cuda=lambda x, net: run.call_network(net, "cuda", x),
         cpu=lambda x, net: run.call_network(net, "cpu", x),
         reference=_reference,
-    )(x, net)
+    )
+    arrays, tree = jax.tree.flatten(net)
+
+    def pair(x: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found = alone(x, jax.tree.unflatten(tree, arrays))
+        return found.values, found.recorder.codes
+
+    rule = split_rows("bounded_network", ("b .",), arrays, ("b .", "b ."))
+    values, codes = partitioned(rule, pair, lambda _, *given: pair(*given))(x, *arrays)
+    return Activations(values, Recorder(codes, max(net.n_out, 1), net.upper))
 
 
 @_rows.def_vmap

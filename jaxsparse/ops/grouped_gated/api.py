@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from jaxsparse.core.batching import loop_over
 from jaxsparse.core.dtypes import DTYPES
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
 from jaxsparse.ffi.platform import implementation_key, plan
 from jaxsparse.ffi.register import native
 from jaxsparse.ops.grouped_matmul.api import MOST_SORTED_ROWS, grouped_matmul
@@ -203,15 +203,31 @@ def _gated_bwd(options: _Options, vjp: Callable[[jax.Array], tuple[jax.Array, ..
 _gated.defvjp(_gated_fwd, _gated_bwd)
 
 
+#: A mesh splits the outputs.
+_MESH_RULE = Rule(
+    GATED,
+    ("m k", "g k n", "g k n", "g", "r"),
+    ("rows n",),
+    ("n",),
+    ("lhs", "gate", "up", "group_sizes", "gather"),
+    why={
+        "m": "the rows of a group lie anywhere among all rows: split n",
+        "k": "silu comes after the sum over k: split n",
+        "g": "a row needs the weights of its group: split n",
+    },
+)
+
+
 def _run(options: _Options) -> Any:
     """A function (lhs, gate, up, group_sizes, gather) -> out with its vmap rule."""
 
     @custom_vmap
     def run(*args: jax.Array | None) -> jax.Array:
         products = functools.partial(_unwatched, options)
-        return dispatch(
+        alone = dispatch(
             "grouped_gated", options.implementation, cuda=_native, cpu=products, reference=products
-        )(*args)
+        )
+        return partitioned(_MESH_RULE, alone, lambda _, *args: alone(*args))(*args)
 
     @run.def_vmap
     def rule(axis_size: int, in_batched: Sequence[bool], *args: jax.Array | None):

@@ -12,7 +12,7 @@ from jax.custom_batching import custom_vmap
 
 from jaxsparse.core.batching import loop_over
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi import Implementation, dispatch
+from jaxsparse.ffi import Implementation, Rule, Shards, dispatch, partitioned
 from jaxsparse.ops.grouped_matmul import native as native
 from jaxsparse.ops.grouped_matmul.native import Call
 from jaxsparse.reference import grouped_matmul as reference
@@ -52,15 +52,25 @@ def sorted_rows(lhs: Shaped, gather: Shaped | None, scatter: Shaped | None) -> i
 def matmul(p: GroupedParams) -> Callable[..., jax.Array]:
     """(lhs, rhs, group_sizes, gather, scatter, row_weights) -> out, with its vmap rule."""
 
-    @custom_vmap
-    def run(*args: jax.Array | None):
+    def on_any(p: GroupedParams) -> Callable[..., jax.Array]:
         return dispatch(
             "grouped_matmul",
             p.implementation,
             cuda=functools.partial(_native, p, "cuda"),
             cpu=functools.partial(_native, p, "cpu"),
             reference=functools.partial(_reference, p),
-        )(*args)
+        )
+
+    def in_shard(shards: Shards, *args: jax.Array | None) -> jax.Array:
+        part = dataclasses.replace(p, out_dtype="float32") if shards.count("k") > 1 else p
+        return on_any(part)(*args)
+
+    rhs = "g n k" if p.transpose_rhs else "g k n"
+    rule_of_mesh = _mesh_rule(p, ("m k", rhs), "rows n", ("lhs", "rhs"))
+
+    @custom_vmap
+    def run(*args: jax.Array | None):
+        return partitioned(rule_of_mesh, on_any(p), in_shard)(*args)
 
     @run.def_vmap
     def rule(axis_size: int, in_batched: Sequence[bool], *args: jax.Array | None):
@@ -74,21 +84,45 @@ def drhs(p: GroupedParams) -> Callable[..., jax.Array]:
     its vmap rule.
     """
 
+    alone = dispatch(
+        "grouped_matmul_drhs",
+        p.implementation,
+        cuda=functools.partial(_native_drhs, p, "cuda"),
+        cpu=functools.partial(_native_drhs, p, "cpu"),
+        reference=functools.partial(_reference_drhs, p),
+    )
+    names = ("lhs", "the result's cotangent")
+    rule_of_mesh = _mesh_rule(p, ("m k", "rows n"), "g k n", names)
+
     @custom_vmap
     def run(*args: jax.Array | None):
-        return dispatch(
-            "grouped_matmul_drhs",
-            p.implementation,
-            cuda=functools.partial(_native_drhs, p, "cuda"),
-            cpu=functools.partial(_native_drhs, p, "cpu"),
-            reference=functools.partial(_reference_drhs, p),
-        )(*args)
+        return partitioned(rule_of_mesh, alone, lambda _, *args: alone(*args))(*args)
 
     @run.def_vmap
     def rule(axis_size: int, in_batched: Sequence[bool], *args: jax.Array | None):
         return loop_over(drhs(p), args, in_batched), True
 
     return run
+
+
+def _mesh_rule(
+    p: GroupedParams, operands: tuple[str, str], result: str, names: tuple[str, str]
+) -> Rule:
+    """A mesh splits the outputs n, and the features k, over which shards' results are summed."""
+    rows = (
+        "the rows of a group lie anywhere among all rows: split k or n, or call the op in "
+        "jax.shard_map with the groups of each shard"
+    )
+    groups = "a row needs the weights of its group: split k or n, or see js.nn on experts"
+    return Rule(
+        "grouped_matmul",
+        (*operands, "g", "r", "r", "r"),
+        (result,),
+        ("n", "k"),
+        (*names, "group_sizes", "gather", "scatter", "row_weights"),
+        dtype=p.out_dtype,
+        why={"m": rows, "rows": rows, "r": rows, "g": groups},
+    )
 
 
 def describe(p: GroupedParams, name: str, lhs: Shaped, rhs: Shaped, group_sizes: Shaped, rows: int):

@@ -10,7 +10,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jaxsparse.core.batching import entries, fold, unfold
-from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
 from jaxsparse.ops.grouped_matmul.core import GroupedParams, drhs
 from jaxsparse.ops.route.api import route
 
@@ -94,9 +94,13 @@ def _batched(implementation: Implementation) -> Any:
 
     @custom_vmap
     def run(table: jax.Array, select: jax.Array, *base: jax.Array):
-        return dispatch(
+        alone = dispatch(
             "fill_rows", implementation, cuda=_native, cpu=_reference, reference=_reference
-        )(table, select, *base)
+        )
+        rows = ["r ."] * len(base)
+        names = ["recorder"] * (2 + len(base))
+        rule = Rule("masked_conv", (". .", "r", *rows), ("r .",), ("r",), tuple(names))
+        return partitioned(rule, alone, lambda _, *given: alone(*given))(table, select, *base)
 
     @run.def_vmap
     def rule(

@@ -18,7 +18,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jaxsparse.core.batching import entries, fold, unfold
-from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
 from jaxsparse.ops.masked_conv.core import conv
 from jaxsparse.ops.masked_conv.fill import fill_rows
 from jaxsparse.ops.masked_conv.params import ConvParams
@@ -83,13 +83,15 @@ def _rows(segment: int, implementation: Implementation) -> Any:
     def run(values: jax.Array):
         if 0 in values.shape:
             return probe(values, segment, RELU6).codes
-        return dispatch(
+        alone = dispatch(
             "record_segments",
             implementation,
             cuda=functools.partial(_native, segment),
             cpu=functools.partial(_native, segment),
             reference=lambda values: probe(values, segment, RELU6).codes,
-        )(values)
+        )
+        rule = Rule("masked_conv", ("r .",), ("r .",), ("r",), ("the result",))
+        return partitioned(rule, alone, lambda _, values: alone(values))(values)
 
     @run.def_vmap
     def rule(axis_size: int, in_batched: Sequence[bool], values: jax.Array):

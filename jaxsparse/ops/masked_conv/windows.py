@@ -18,7 +18,7 @@ from jax.custom_batching import custom_vmap
 
 from jaxsparse.core.activations import ACTIVATIONS, CODES
 from jaxsparse.core.batching import entries, fold, loop_over, unfold
-from jaxsparse.ffi import dispatch, ffi_call
+from jaxsparse.ffi import Rule, dispatch, ffi_call, partitioned
 from jaxsparse.ops.masked_conv.fill import fill_rows
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.recorder import UPPER, ZERO
@@ -111,6 +111,17 @@ def _backward(s: Known, saved: Any, g: tuple[jax.Array, jax.Array]) -> Any:
 _known.defvjp(_forward, _backward)
 
 
+#: A mesh splits images.
+_MESH_RULE = Rule(
+    "masked_conv",
+    ("b . . .", "b . .", ". . .", ".", "b . . ."),
+    ("b . . .", "b . ."),
+    ("b",),
+    ("recorder", "mask", "kernel", "bias", "base"),
+    why={".": "with a recorder a mesh splits the images only"},
+)
+
+
 def _batched(s: Known) -> Any:
     """The call with its vmap rule: batches are images; for kernels of their own, a loop."""
 
@@ -122,13 +133,15 @@ def _batched(s: Known) -> Any:
         bias: jax.Array | None,
         base: jax.Array | None,
     ):
-        return dispatch(
+        alone = dispatch(
             "known_windows",
             s.conv.implementation,
             cuda=functools.partial(_native, s),
             cpu=functools.partial(_reference, s),
             reference=functools.partial(_reference, s),
-        )(codes, cover, kernel, bias, base)
+        )
+        split = partitioned(_MESH_RULE, alone, lambda _, *given: alone(*given))
+        return split(codes, cover, kernel, bias, base)
 
     @run.def_vmap
     def rule(

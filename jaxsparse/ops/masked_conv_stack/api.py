@@ -22,11 +22,12 @@ from jaxsparse.core.activations import CODES
 from jaxsparse.core.checks import as_array, check_activation, check_float, check_rank
 from jaxsparse.core.types import Activation
 from jaxsparse.core.variables import takes_variables
-from jaxsparse.ffi import Implementation, dispatch, ffi_call, lift
+from jaxsparse.ffi import Implementation, Rule, Shards, dispatch, ffi_call, lift, partitioned
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import fit_mask
 from jaxsparse.index.tile_index import build_index
+from jaxsparse.index.types import cover_words, index_of_words
 from jaxsparse.ops.masked_conv.api import masked_conv
 from jaxsparse.select.choice import Choice
 from jaxsparse.select.config import override, settings
@@ -254,13 +255,14 @@ def _forward(spec: _Spec) -> Callable[..., Results]:
 
     @custom_vmap
     def run(*operands: Any) -> Results:
-        return dispatch(
+        alone = dispatch(
             "masked_conv_stack",
             spec.implementation,
             cuda=functools.partial(_one_launch, spec),
             cpu=functools.partial(_unexplained, spec),
             reference=functools.partial(_unexplained, spec),
-        )(*operands)
+        )
+        return _split(alone, *operands)
 
     @run.def_vmap
     def rule(axis_size: int, in_batched: Sequence[Any], *operands: Any) -> tuple[Results, Any]:
@@ -270,6 +272,40 @@ def _forward(spec: _Spec) -> Callable[..., Results]:
         return out, (True,) * len(out)
 
     return run
+
+
+def _split(
+    alone: Callable[..., Results],
+    x: jax.Array,
+    kernels: Sequence[jax.Array],
+    biases: Sequence[jax.Array | None],
+    bases: Sequence[jax.Array],
+    index: TileIndex,
+) -> Results:
+    """`alone`, which a mesh splits by the images: a shard lists the tiles of its own."""
+    count, images = len(kernels), "b . . ."
+    rule = Rule(
+        OP,
+        (images, "b . .", *[". . . ."] * count, *["."] * count, *[images] * count, None),
+        (images,) * count,
+        ("b",),
+        ("x", "mask", *["kernels"] * count, *["biases"] * count, *["bases"] * count, "mask"),
+        why={".": "a stack is split by the images; js.masked_conv splits outputs, too"},
+    )
+
+    def parts(given: Sequence[Any]) -> tuple[Sequence[Any], ...]:
+        return given[:count], given[count : 2 * count], given[2 * count :]
+
+    def whole(x: jax.Array, words: jax.Array, *given: Any) -> Results:
+        return alone(x, *parts(given[:-1]), given[-1])
+
+    def local(_: Shards, x: jax.Array, words: jax.Array, *given: Any) -> Results:
+        here = index_of_words(words, index.shape[2], index.tile, align=index.align)
+        return alone(x, *parts(given[:-1]), here)
+
+    split = partitioned(rule, whole, local)
+    found = split(x, cover_words(index), *kernels, *biases, *bases, index)
+    return found if count > 1 else (found,)
 
 
 def _layers(

@@ -135,7 +135,8 @@ def masked_matmul(
         BlockCount(*block_counts(*flat[2:])),
         "blocks",
     )
-    return _run(params, *lift(*flat)).reshape(*batch, m, n)
+    out = _run(params, *lift(*flat))
+    return (out[0] if out.shape[0] == 1 else out).reshape(*batch, m, n)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -113,6 +113,6 @@ def share(arrays: list[Any], blocks: Blocks) -> list[Any]:
         if value is None:
             return None
         value = jnp.broadcast_to(value, (lists, *value.shape[1:]))
-        return value.reshape(1, lists * value.shape[1], value.shape[2])
+        return value.reshape(lists * value.shape[1], value.shape[2])[None]
 
     return [fold(a), b, fold(a_mask), b_mask, fold(out_mask)]

@@ -2,6 +2,7 @@
 a variant per call.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -11,9 +12,10 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi import dispatch
+from jaxsparse.ffi import Shards, dispatch, partitioned
 from jaxsparse.ops.masked_matmul import native as native
 from jaxsparse.ops.masked_matmul.params import Masks, MatmulParams
+from jaxsparse.ops.masked_matmul.shards import mesh_rule
 from jaxsparse.reference import masked_matmul as reference
 from jaxsparse.select.masked_matmul import OP, MatmulProblem, against
 from jaxsparse.select.select import choose
@@ -40,15 +42,22 @@ def product(p: MatmulParams) -> Callable[..., jax.Array]:
     are L or 1.
     """
 
-    @custom_vmap
-    def run(*args: jax.Array | None):
+    def on_any(p: MatmulParams) -> Callable[..., jax.Array]:
         return dispatch(
             "masked_matmul",
             p.implementation,
             cuda=functools.partial(_on_device, p, "cuda"),
             cpu=functools.partial(_on_device, p, "cpu"),
             reference=functools.partial(_reference, p),
-        )(*args)
+        )
+
+    def in_shard(shards: Shards, *args: jax.Array | None) -> jax.Array:
+        part = dataclasses.replace(p, out_dtype="float32") if shards.count("k") > 1 else p
+        return on_any(part)(*args)
+
+    @custom_vmap
+    def run(a: jax.Array, b: jax.Array, *masks: jax.Array | None):
+        return partitioned(mesh_rule(p, a, b, *masks), on_any(p), in_shard)(a, b, *masks)
 
     @run.def_vmap
     def rule(axis_size: int, in_batched: Sequence[bool], *args: jax.Array | None):

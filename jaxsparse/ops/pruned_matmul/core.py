@@ -16,6 +16,7 @@ from jax import lax
 
 from jaxsparse.core.activations import ACTIVATIONS
 from jaxsparse.core.types import Shaped
+from jaxsparse.ffi import over_explicit
 from jaxsparse.ops.pruned_matmul import run as pruned_matmul_run
 from jaxsparse.ops.pruned_matmul.run import Frozen, PrunedParams
 from jaxsparse.pruned.plan import dense_index
@@ -89,6 +90,14 @@ def transposed(p: PrunedParams, x: Shaped) -> tuple[PrunedParams, np.ndarray]:
 
 def value_gradient(p: PrunedParams, x: jax.Array, g: jax.Array) -> jax.Array:
     """float32[kept]: the gradient of each kept weight, from x and the cotangent of the result."""
+    rows = pruned_matmul_run.mesh_rule(p)
+    images, names = rows.operands[0], ("x", "the result's cotangent")
+    rule = dataclasses.replace(rows, operands=(images, images), results=(".",), names=names)
+    alone = functools.partial(_value_gradient, p)
+    return over_explicit(rule, alone, lambda _, x, g: alone(x, g))(x, g)
+
+
+def _value_gradient(p: PrunedParams, x: jax.Array, g: jax.Array) -> jax.Array:
     precision = lax.Precision.HIGHEST if p.precision == "highest" else None
     if p.geometry is None:
         dense = lax.dot_general(

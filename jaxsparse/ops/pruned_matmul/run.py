@@ -18,7 +18,7 @@ from jaxsparse.core.batching import fold, loop_over, unfold
 from jaxsparse.core.checks import is_traced
 from jaxsparse.core.geometry import Geometry
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
 from jaxsparse.pruned.emit.module import in_this_process
 from jaxsparse.pruned.executor import Packed, Problem
 from jaxsparse.pruned.executors.choice import EXECUTORS, packed
@@ -107,15 +107,18 @@ class PrunedParams:
 def product(p: PrunedParams) -> Callable[..., jax.Array]:
     """(x, values, bias) -> out with its vmap rule: images fold into the batch, many values loop."""
 
+    alone = dispatch(
+        p.op,
+        p.implementation,
+        cuda=functools.partial(_native, p, "cuda"),
+        cpu=functools.partial(_native, p, "cpu"),
+        reference=functools.partial(_reference, p),
+    )
+    split = partitioned(mesh_rule(p), alone, lambda _, x, values, bias: alone(x, values, bias))
+
     @custom_vmap
     def run(x: jax.Array, values: jax.Array, bias: jax.Array | None):
-        return dispatch(
-            p.op,
-            p.implementation,
-            cuda=functools.partial(_native, p, "cuda"),
-            cpu=functools.partial(_native, p, "cpu"),
-            reference=functools.partial(_reference, p),
-        )(x, values, bias)
+        return split(x, values, bias)
 
     @run.def_vmap
     def rule(
@@ -132,6 +135,15 @@ def product(p: PrunedParams) -> Callable[..., jax.Array]:
         return unfold(product(p)(folded, values, bias), axis_size, x.shape[1]), True
 
     return run
+
+
+def mesh_rule(p: PrunedParams) -> Rule:
+    """A mesh splits rows, or images."""
+    images = "b" + " ." * (1 if p.geometry is None else 3)
+    why = f"the pattern of {p.asked}'s weights is one: a mesh splits the first axis of x only"
+    return Rule(
+        p.asked, (images, ".", "."), (images,), ("b",), ("x", "values", "bias"), why={".": why}
+    )
 
 
 def choose(

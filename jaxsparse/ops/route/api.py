@@ -14,7 +14,7 @@ from jaxtyping import Int
 from jaxsparse.core.checks import check_rank
 from jaxsparse.core.integers import as_int32, check_count
 from jaxsparse.core.variables import takes_variables
-from jaxsparse.ffi import Implementation, check_sharding, dispatch, ffi_call
+from jaxsparse.ffi import Implementation, Rule, check_sharding, dispatch, ffi_call, partitioned
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.ffi.register import native
 from jaxsparse.reference import route as reference
@@ -105,6 +105,21 @@ def _run(
     return order[0], source[0], source[0], sizes[0]
 
 
+#: A mesh splits lists of assignments, and none of them.
+_MESH_RULE = Rule(
+    "route",
+    ("l a",),
+    ("l .", "l .", "l ."),
+    ("l",),
+    ("expert_ids",),
+    from_end=True,
+    why={
+        "a": "the assignments of all tokens are sorted together: call route inside jax.shard_map, "
+        "where each shard sorts its own"
+    },
+)
+
+
 @functools.cache
 def _router(top_k: int, num_experts: int, implementation: Implementation) -> Any:
     """A function of s32[lists, assignments] with a vmap rule that folds the batch axis into the
@@ -119,16 +134,18 @@ def _router(top_k: int, num_experts: int, implementation: Implementation) -> Any
         results += [((ids.shape[0], num_experts), np.int32), ((words,), np.int32)]
         return tuple(ffi_call("jaxsparse_route", results, ids, top_k=max(top_k, 1))[:3])
 
+    alone = dispatch(
+        "route",
+        implementation,
+        cuda=functools.partial(on_device, "cuda"),
+        cpu=functools.partial(on_device, "cpu"),
+        reference=functools.partial(reference.route, top_k=top_k, num_experts=num_experts),
+    )
+    split = partitioned(_MESH_RULE, alone, lambda _, ids: alone(ids))
+
     @custom_vmap
     def run(ids: jax.Array) -> tuple[jax.Array, ...]:
-        plain = functools.partial(reference.route, top_k=top_k, num_experts=num_experts)
-        return dispatch(
-            "route",
-            implementation,
-            cuda=functools.partial(on_device, "cuda"),
-            cpu=functools.partial(on_device, "cpu"),
-            reference=plain,
-        )(ids)
+        return split(ids)
 
     @run.def_vmap
     def rule(axis_size: int, in_batched: list[bool], ids: jax.Array):

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from jaxsparse.core.batching import fold
 from jaxsparse.core.checks import check_positive, check_rank
 from jaxsparse.core.masks import check_mask
-from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
 from jaxsparse.ffi.call import lift
 from jaxsparse.ffi.platform import Name, implementation_key, plan, wishes
 from jaxsparse.reference import top_experts as reference
@@ -133,8 +133,7 @@ def _record(logits: jax.Array, implementation: Implementation) -> None:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _choose(options: _Options, logits: jax.Array, counts: jax.Array | None) -> Any:
-    ids, weights, parts = _run(options)(logits, counts)
-    return ids, weights, jnp.sum(parts, axis=1)
+    return _run(options)(logits, counts)
 
 
 def _choose_fwd(options: _Options, logits: jax.Array, counts: jax.Array | None):
@@ -156,9 +155,21 @@ def _choose_bwd(options: _Options, saved: Any, cts: tuple[jax.Array, ...]):
 _choose.defvjp(_choose_fwd, _choose_bwd)
 
 
+#: A mesh splits the tokens, over whose shards the probabilities are summed.
+_MESH_RULE = Rule(
+    "top_experts",
+    ("l t .", "l t"),
+    ("l t .", "l t .", "l ."),
+    ("l", "t"),
+    ("logits", "mask"),
+    from_end=True,
+    why={".": "a token's greatest logits are among all of its logits"},
+)
+
+
 def _run(options: _Options) -> Any:
-    """A function (f32[lists, tokens, experts], bool[lists, tokens] or None) -> ids, weights, sums
-    in parts, with a vmap rule that folds the batch axis into the lists.
+    """A function (f32[lists, tokens, experts], bool[lists, tokens] or None) -> ids, weights, sums,
+    with a vmap rule that folds the batch axis into the lists.
     """
     top_k, normalize, implementation = options
 
@@ -175,8 +186,7 @@ def _run(options: _Options) -> Any:
         ids, weights, sums = reference.top_experts(logits, counts, top_k, normalize)
         return ids, weights, jnp.pad(sums, ((0, 0), (0, parts - 1), (0, 0)))
 
-    @custom_vmap
-    def run(logits: jax.Array, counts: jax.Array | None) -> tuple[jax.Array, ...]:
+    def on_any(logits: jax.Array, counts: jax.Array | None) -> tuple[jax.Array, ...]:
         parts = _parts(logits.shape[1])
         known = logits.shape[2] <= MOST_EXPERTS
         return dispatch(
@@ -186,6 +196,16 @@ def _run(options: _Options) -> Any:
             cpu=functools.partial(native, parts),
             reference=functools.partial(plain, parts),
         )(logits, counts)
+
+    def summed(logits: jax.Array, counts: jax.Array | None) -> tuple[jax.Array, ...]:
+        ids, weights, sums = on_any(logits, counts)
+        return ids, weights, jnp.sum(sums, axis=1)
+
+    split = partitioned(_MESH_RULE, summed, lambda _, *given: summed(*given))
+
+    @custom_vmap
+    def run(logits: jax.Array, counts: jax.Array | None) -> tuple[jax.Array, ...]:
+        return split(logits, counts)
 
     @run.def_vmap
     def rule(

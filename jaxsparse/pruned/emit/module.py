@@ -14,6 +14,7 @@ import jax
 from jax.interpreters import mlir
 
 from jaxsparse.core.dtypes import DTYPES
+from jaxsparse.ffi.partition import hold
 from jaxsparse.ffi.register import module
 from jaxsparse.pruned.emit.emitter import Code, digest_of
 from jaxsparse.pruned.executor import Problem
@@ -70,6 +71,7 @@ def in_this_process(
     Raises:
         ValueError: at lowering, where `elsewhere` is None and needed.
     """
+    hold(owner)
     bodies = [f and jax.make_jaxpr(f)(*arrays) for f in (run, elsewhere)]
     leaves = jax.tree.leaves(arrays)
     (out,) = _primitive().bind(*leaves, run=bodies[0], elsewhere=bodies[1], owner=owner)

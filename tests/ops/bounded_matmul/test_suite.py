@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from bounded.stacks import layers_of, oracle, signed
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite
 
 import jaxsparse as js
@@ -126,6 +127,7 @@ class TestBoundedMatmul(OpSuite):
         oracle=want,
         floats=("x", "weights", "bias"),
         sharded=frozenset({"x", "codes"}),
+        split=Split({"x": 0, "codes": 0}, (0, 0)),
         empty=lambda rng: {
             k: v[:0] if k in ("x", "codes") else v for k, v in draw(rng, 0.5).items()
         },
@@ -205,6 +207,7 @@ class TestConverged(OpSuite):
             "centroids": ({"centroids": 0}, ValueError, f"centroids=0: {NUMBERS}"),
         },
         inapplicable={
+            "split_by_a_mesh": "images that stand for others are looked for among all",
             "16_bits": FLOAT32,
             "gradient": SHARED,
             "gradient_of_16_bits": SHARED,

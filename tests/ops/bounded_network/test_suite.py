@@ -6,6 +6,7 @@ import itertools
 
 import jax
 import numpy as np
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite
 
 import jaxsparse as js
@@ -107,6 +108,7 @@ class TestBoundedNetwork(OpSuite):
         oracle=want,
         floats=("x", "weights", "bias"),
         sharded=frozenset({"x"}),
+        split=Split({"x": 0}, (0, 0)),
         empty=lambda rng: {k: v[:0] if k == "x" else v for k, v in draw(rng, 0.5).items()},
         call=call,
         bad={

@@ -2,6 +2,7 @@
 
 import numpy as np
 from ops.grouped_matmul.oracle import grouped_matmul as oracle
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite
 
 from jaxsparse.ops.grouped_gated.api import grouped_gated
@@ -85,6 +86,7 @@ class TestGroupedGated(OpSuite):
         oracle=want,
         floats=("lhs", "gate", "up"),
         sharded=frozenset({"lhs", "group_sizes", "gather"}),
+        split=Split({"gate": 2, "up": 2}, (1,)),
         empty=lambda rng: {
             k: v[:0] if k in ("lhs", "gather") else v for k, v in draw(rng, 0.0).items()
         },

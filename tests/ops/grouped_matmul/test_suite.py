@@ -5,6 +5,7 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 from ops.grouped_matmul.oracle import grouped_matmul as oracle
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite
 
 import jaxsparse as js
@@ -158,6 +159,7 @@ class TestGroupedMatmul(OpSuite):
         oracle=want,
         floats=("lhs", "rhs", "row_weights"),
         sharded=frozenset({"lhs", "group_sizes", *FUSED}),
+        split=Split({"rhs": 2}, (1,)),
         empty=empty,
         unread=unread,
         overflow=overflow,

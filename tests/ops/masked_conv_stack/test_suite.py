@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from ops.masked_conv.oracle import masked_conv as oracle
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite
 
 import jaxsparse as js
@@ -133,6 +134,7 @@ class TestMaskedConvStack(OpSuite):
         oracle=want,
         floats=("x", "kernels", "bases", "biases"),
         sharded=frozenset({"x", "bases", "mask"}),
+        split=Split({"x": 0, "bases": 0, "mask": 0}, (0, 0)),
         empty=empty,
         unread=unread,
         overflow=overflow,

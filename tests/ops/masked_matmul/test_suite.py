@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite
 
 import jaxsparse as js
@@ -102,6 +103,7 @@ class TestMaskedMatmul(OpSuite):
         oracle=want,
         floats=("a", "b"),
         sharded=frozenset({"a", "a_mask", "out_mask"}),
+        split=Split({"a": 0, "a_mask": 0, "out_mask": 0}),
         empty=lambda rng: {
             k: v if k in ("b", "b_mask") else v[:0] for k, v in draw(rng, 0.5).items()
         },

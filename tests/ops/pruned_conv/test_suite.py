@@ -5,6 +5,7 @@ import functools
 
 import numpy as np
 from ops.masked_conv.oracle import masked_conv as oracle
+from ops.op_sharding import Split
 from ops.op_spec import Fixed
 from ops.op_suite import OpSpec, OpSuite
 
@@ -108,6 +109,7 @@ class TestPrunedConv(OpSuite):
         oracle=want,
         floats=("x", "kernel", "bias"),
         sharded=frozenset({"x"}),
+        split=Split({"x": 0}),
         empty=lambda rng: {k: v[:0] if k == "x" else v for k, v in draw(rng, 0.4).items()},
         unread=lambda operands: {"kernel": ~kept(operands)},
         call=call,

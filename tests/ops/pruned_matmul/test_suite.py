@@ -4,6 +4,7 @@ import contextlib
 import functools
 
 import numpy as np
+from ops.op_sharding import Split
 from ops.op_spec import Fixed
 from ops.op_suite import OpSpec, OpSuite
 
@@ -106,6 +107,7 @@ class TestPrunedMatmul(OpSuite):
         oracle=want,
         floats=("x", "w", "bias"),
         sharded=frozenset({"x"}),
+        split=Split({"x": 0}),
         empty=lambda rng: {k: v[:0] if k == "x" else v for k, v in draw(rng, 0.4).items()},
         unread=lambda operands: {"w": ~kept(operands)},
         call=call,

@@ -73,6 +73,7 @@ class TestRoute(OpSuite):
             ),
         },
         inapplicable={
+            "split_by_a_mesh": "the assignments of all tokens are sorted together",
             "16_bits": INTEGERS,
             "gradient": INTEGERS,
             "gradient_of_16_bits": INTEGERS,

@@ -1,6 +1,7 @@
 """top_experts, the op behind MoE's router, in the op suite."""
 
 import numpy as np
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite
 
 from jaxsparse.ops.top_experts.api import TopExperts, top_experts
@@ -53,6 +54,7 @@ class TestTopExperts(OpSuite):
         oracle=want,
         floats=("logits",),
         sharded=frozenset({"logits", "mask"}),
+        split=Split({"logits": 0, "mask": 0}, (0, 0, None)),
         empty=lambda rng: {k: v[:0] for k, v in draw(rng, 0.5).items()},
         unread=lambda operands: {
             "logits": np.broadcast_to(~operands["mask"][:, None], (TOKENS, EXPERTS))
