@@ -179,6 +179,7 @@ class TestRaggedDot(OpSuite):
         oracle=want,
         floats=("lhs", "rhs"),
         sharded=frozenset({"lhs", "group_sizes"}),
+        split=Split({"rhs": 2}, (1,)),
         empty=functools.partial(empty, fused=False),
         unread=unread,
         overflow=functools.partial(overflow, fused=False),

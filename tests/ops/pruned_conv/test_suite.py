@@ -153,6 +153,7 @@ class TestPrunedConvGeneralDilated(OpSuite):
         oracle=lambda operands: want(operands, None),
         floats=("x", "kernel"),
         sharded=frozenset({"x"}),
+        split=Split({"x": 0}),
         unread=lambda operands: {"kernel": ~kept(operands)},
         call=call_conv_general_dilated,
         bad={

@@ -146,6 +146,7 @@ class TestPrunedDotGeneral(OpSuite):
         oracle=lambda operands: operands["x"] @ np.where(kept(operands), operands["w"], 0),
         floats=("x", "w"),
         sharded=frozenset({"x"}),
+        split=Split({"x": 0}),
         unread=lambda operands: {"w": ~kept(operands)},
         call=call_dot_general,
         bad={
