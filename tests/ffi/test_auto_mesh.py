@@ -64,3 +64,32 @@ def test_settings_hold_in_a_shard(put, rng):
             put(x, "b"), put(mask, "b")
         )
     assert "jaxsparse_masked_conv" not in str(lowered.compile().as_text())
+
+
+def test_weights_that_are_gathered_when_used(put, rng):
+    """Split over the axis of the images: `explain` says so, and nothing warns."""
+    x, mask = rng.random((8, 6, 6, 4), np.float32), rng.random((8, 6, 6)) < 0.5
+    kernel = rng.random((3, 3, 4, 8), np.float32)
+    split = put(kernel, None, None, None, "b")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = js.explain(js.masked_conv, put(x, "b"), split, put(mask, "b"))
+    said = "masked_conv: kernel axis 3 is sharded over mesh axis 'b' and is gathered: x axis 0 is"
+    assert any(line.startswith(said) for line in found.communication)
+    np.testing.assert_allclose(found.result, js.masked_conv(x, kernel, mask), atol=1e-4)
+
+
+def test_an_index_of_a_sharded_mask_lists_each_shards_tiles(put, rng):
+    mask = rng.random((8, 8, 8)) < 0.3
+    index = jax.jit(lambda m: js.tile_index(m, (2, 2)))(put(mask, "b"))
+    assert index.ids.sharding.is_equivalent_to(index.words.sharding, 1)
+    assert int(index.count) == int(js.tile_index(mask, (2, 2)).count)
+    for shard in index.ids.addressable_shards:
+        ids = np.asarray(shard.data)
+        image = ids[ids >= 0] // 16
+        first = shard.index[0].start // 16
+        assert ((image >= first) & (image < first + 2)).all()
+    np.testing.assert_array_equal(index.cover(), mask)
+    x, kernel = rng.random((8, 8, 8, 4), np.float32), jnp.ones((3, 3, 4, 4))
+    got = jax.jit(js.masked_conv)(put(x, "b"), kernel, index)
+    np.testing.assert_allclose(got, js.masked_conv(x, kernel, mask), atol=1e-4)
