@@ -155,7 +155,9 @@ def _on(table: Any, platform: str) -> Any:
         return [_on(row, platform) for row in table]
     if not isinstance(table, dict):
         return table
-    merged = {k: v for k, v in table.items() if k not in PLATFORMS} | table.get(platform, {})
+    own = table.get(platform, {})
+    gone = {*PLATFORMS, *(("shape", "shapes") if {"shape", "shapes"} & set(own) else ())}
+    merged = {k: v for k, v in table.items() if k not in gone} | own
     return {k: _on(v, platform) for k, v in merged.items()}
 
 

@@ -64,6 +64,12 @@ def test_expressions(expressions):
             expressions.evaluate(wrong, values)
 
 
+def test_the_shapes_of_a_platform_stand_in_the_place_of_the_shared_one(generator):
+    text = {p: generator.headers(ROOT, p)["masked_matmul.gen.h"] for p in ("cpu", "cuda")}
+    assert 'check.Fail("b must be [b_lists, depth, columns]");' in text["cpu"]
+    assert "c.b.rank == 3 && (Checked(c.variant) == Checked(5))" in text["cuda"]
+
+
 HANDLER = """
 [[handler]]
 name = "odd"
