@@ -27,7 +27,7 @@ def encode(value: Any) -> Any:
 def lift(*operands: Any) -> tuple[Any, ...]:
     """Make every array vary over the mesh axes that any of them varies over (`shard_map`).
 
-    Call it before a `custom_vjp`, so that the sum over replicas of a cotangent is JAX's own.
+    Call it before a `Differentiable`, so that the sum over replicas of a cotangent is JAX's own.
     Operands may be pytrees.
     """
     leaves, tree = jax.tree.flatten(operands)

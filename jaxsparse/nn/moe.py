@@ -14,6 +14,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from jaxsparse.core.checks import canonical_precision, check_positive
+from jaxsparse.core.differentiable import differentiable, tangent_of
 from jaxsparse.core.dtypes import FLOATS
 from jaxsparse.core.masks import check_mask
 from jaxsparse.core.types import ExpertActivation
@@ -196,7 +197,7 @@ def _float32_logits(tokens: jax.Array, router: jax.Array) -> jax.Array:
     return jnp.matmul(tokens, router, precision=jax.lax.Precision.HIGHEST)
 
 
-@jax.custom_vjp
+@differentiable(static=0)
 def router_logits(
     tokens: Float[Array, "tokens d"], router: Float[Array, "d experts"]
 ) -> Float[Array, "tokens experts"]:
@@ -229,7 +230,11 @@ def _router_logits_bwd(saved: tuple[jax.Array, jax.Array], ct: jax.Array):
     return jax.vjp(_float32_logits, *saved)[1](ct)
 
 
-router_logits.defvjp(_router_logits_fwd, _router_logits_bwd)
+def _router_logits_tangent(saved: tuple[jax.Array, jax.Array], tangents: Any):
+    return tangent_of(_float32_logits, saved, tangents)
+
+
+router_logits.defrules(_router_logits_fwd, _router_logits_tangent, _router_logits_bwd)
 
 
 def choose_experts(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
+from jaxsparse.core.differentiable import keep_context
 from jaxsparse.core.types import Selection
 from jaxsparse.ffi import Implementation
 from jaxsparse.ffi.partition import keep
@@ -41,6 +42,7 @@ class Settings:
 
 
 _context = jax.make_user_context(Settings())
+keep_context(_context)
 
 
 def settings() -> Settings:

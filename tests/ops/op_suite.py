@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
-from ops.op_sharding import ShardingClaims
+from ops.op_forward import ForwardMode
+from ops.op_sharding import DEVICES, ShardingClaims
 from ops.op_spec import TOLERANCE as TOLERANCE
 from ops.op_spec import (
     OpSpec,
@@ -46,7 +47,6 @@ import jaxsparse as js
 
 __all__ = ["OpSpec", "OpSuite", "assert_close", "cast", "like_dense", "rounded"]
 
-DEVICES = 4
 WRONG_IMPLEMENTATIONS = {
     "implementation word": ({"implementation": "tpu"}, ValueError, "'tpu' is none of cuda, cpu"),
     "implementation number": ({"implementation": 3}, TypeError, "implementation=3; it takes None"),
@@ -61,7 +61,7 @@ def in_float32() -> Any:
     return contextlib.nullcontext()
 
 
-class OpSuite(ShardingClaims):
+class OpSuite(ForwardMode, ShardingClaims):
     """Subclass it with `spec`; pytest collects the rest."""
 
     spec: OpSpec

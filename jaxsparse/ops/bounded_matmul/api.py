@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from jaxsparse.bounded.activations import Activations, check_values
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.core.batching import entries, fold, loop_over, unfold
 from jaxsparse.core.checks import check_bool
+from jaxsparse.core.differentiable import Fact, differentiable, tangent_of
 from jaxsparse.core.types import Dataflow
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import (
@@ -150,7 +151,7 @@ def _run(p: Params, acts: Activations, layer: Layer) -> Activations:
     return _differentiable(p, acts, layer)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@differentiable()
 def _differentiable(p: Params, acts: Activations, layer: Layer) -> Activations:
     if p.dataflow == "converged" and acts.values.shape[0]:
         return _converged(p, acts, layer)
@@ -158,12 +159,13 @@ def _differentiable(p: Params, acts: Activations, layer: Layer) -> Activations:
 
 
 def _forward(p: Params, acts: Activations, layer: Layer) -> tuple[Activations, Any]:
-    return _differentiable(p, acts, layer), (acts, layer)
+    out = _differentiable(p, acts, layer)
+    return out, (acts, layer, Fact(dataclasses.replace(out.recorder, codes=None)))
 
 
-def _backward(p: Params, saved: tuple[Activations, Layer], g: Activations) -> tuple[Any, Any]:
+def _backward(p: Params, saved: tuple[Any, ...], g: Activations) -> tuple[Any, Any]:
     """Through the layer in plain jax.numpy; what a code stands for is a constant."""
-    acts, layer = saved
+    acts, layer, _ = saved
     arrays, tree = jax.tree.flatten((acts.recorder.codes, layer))
 
     def back(x: jax.Array, g: jax.Array, codes: jax.Array, *layers: jax.Array) -> tuple[Any, ...]:
@@ -187,7 +189,27 @@ def _backward(p: Params, saved: tuple[Activations, Layer], g: Activations) -> tu
     return Activations(x, recorder), found
 
 
-_differentiable.defvjp(_forward, _backward)
+def _tangent(p: Params, saved: tuple[Any, ...], tangents: Any) -> Activations:
+    acts, layer, recorder = saved
+    dacts, dlayer = tangents
+    moved = (
+        None if dacts is None else dacts.values,
+        *((None, None) if dlayer is None else (dlayer.weights, dlayer.bias)),
+    )
+    values = functools.partial(_values, acts, layer)
+    found = tangent_of(values, (acts.values, layer.weights, layer.bias), moved)
+    return Activations(cast(Any, found), recorder.value)
+
+
+def _values(
+    acts: Activations, layer: Layer, x: jax.Array, weights: jax.Array, bias: jax.Array
+) -> jax.Array:
+    """The layer in plain jax.numpy, of other values, weights and bias."""
+    whole = Activations(x, acts.recorder).materialize()
+    return _plain(whole, dataclasses.replace(layer, weights=weights, bias=bias))
+
+
+_differentiable.defrules(_forward, _tangent, _backward)
 
 
 def _converged(p: Params, acts: Activations, layer: Layer) -> Activations:

@@ -75,7 +75,7 @@ def converged(
             "they take >= 0, >= 0 and >= 1"
         )
 
-    @jax.custom_vjp
+    @jax.custom_jvp
     def run(acts: Activations | jax.Array) -> Activations:
         images = acts.shape[0]
         step = functools.partial(bounded_matmul, dataflow="column", implementation=implementation)
@@ -89,13 +89,12 @@ def converged(
             values = state.materialize()
         return Activations(values, probe(values, max(values.shape[1], 1), layers[-1].upper))
 
-    def refuse(acts: Activations | jax.Array) -> Any:
+    @run.defjvp
+    def refuse(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
         raise TypeError(
             "js.bounded.converged has no derivative: images share results. "
             "Differentiate js.bounded.network of the same layers"
         )
-
-    run.defvjp(refuse, lambda saved, g: refuse(g))
 
     def call(acts: Activations | Float[ArrayLike, "batch n_in"]) -> Activations:
         values = check_values(acts.values if isinstance(acts, Activations) else acts)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from jaxsparse.core.batching import entries, loop_over, unfold
 from jaxsparse.core.batching import fold as fold_axis
 from jaxsparse.core.checks import check_bool, is_traced
 from jaxsparse.core.contract import BoundedNetworkRow
+from jaxsparse.core.differentiable import Fact, differentiable, tangent_of
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, dispatch, lift, over_explicit, partitioned
 from jaxsparse.ffi.platform import NAMES, named, plan
@@ -211,17 +212,18 @@ def _run(x: jax.Array, net: Network) -> Activations:
     return _differentiable(x, net)
 
 
-@jax.custom_vjp
+@differentiable(static=0)
 def _differentiable(x: jax.Array, net: Network) -> Activations:
     return _rows(x, net)
 
 
-def _forward(x: jax.Array, net: Network) -> tuple[Activations, tuple[jax.Array, Network]]:
-    return _differentiable(x, net), (x, net)
+def _forward(x: jax.Array, net: Network) -> tuple[Activations, Any]:
+    out = _differentiable(x, net)
+    return out, (x, net, Fact(dataclasses.replace(out.recorder, codes=None)))
 
 
-def _backward(saved: tuple[jax.Array, Network], g: Activations) -> tuple[jax.Array, Network]:
-    x, net = saved
+def _backward(saved: tuple[Any, ...], g: Activations) -> tuple[jax.Array, Network]:
+    x, net, _ = saved
     arrays, tree = jax.tree.flatten(net)
 
     def back(x: jax.Array, g: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -242,7 +244,20 @@ def _backward(saved: tuple[jax.Array, Network], g: Activations) -> tuple[jax.Arr
     return dx, dataclasses.replace(net, **{**nothing, **found})
 
 
-_differentiable.defvjp(_forward, _backward)
+def _tangent(saved: tuple[Any, ...], tangents: Any) -> Activations:
+    x, net, recorder = saved
+    dx, dnet = tangents
+    moved = dx, *((None, None) if dnet is None else (dnet.weights, dnet.bias))
+    found = tangent_of(functools.partial(_values, net), (x, net.weights, net.bias), moved)
+    return Activations(cast(Any, found), recorder.value)
+
+
+def _values(net: Network, x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
+    """The layers in plain jax.numpy, of other weights and biases."""
+    return reference.bounded_network(x, dataclasses.replace(net, weights=weights, bias=bias))
+
+
+_differentiable.defrules(_forward, _tangent, _backward)
 
 
 @custom_vmap

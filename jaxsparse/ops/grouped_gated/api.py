@@ -7,7 +7,7 @@ written; elsewhere, and in the gradient, it is two grouped products.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,12 +18,15 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from jaxsparse.core.batching import loop_over
+from jaxsparse.core.checks import canonical_precision
+from jaxsparse.core.differentiable import differentiable, tangent_of
 from jaxsparse.core.dtypes import DTYPES
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
+from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, lift, partitioned
 from jaxsparse.ffi.platform import implementation_key, plan
 from jaxsparse.ffi.register import native
 from jaxsparse.ops.grouped_matmul.api import MOST_SORTED_ROWS, grouped_matmul
+from jaxsparse.ops.grouped_matmul.core import GroupedParams, matmul
 from jaxsparse.ops.grouped_matmul.native import Call, problem_of, shape_of
 from jaxsparse.ops.grouped_matmul.run import OFFERED
 from jaxsparse.ops.grouped_matmul.watch import RowCount, check_rows
@@ -106,7 +109,7 @@ def _fitting(
     if not one_pass:
         return _two_products(options, *operands)
     check_rows(lhs.shape[0], call.sorted_rows, group_sizes, gather, None, call.sorted_rows)
-    return _gated(options, *operands)
+    return _gated(options, *lift(*operands))
 
 
 def _fit(lhs: Any, gate: Any, up: Any, group_sizes: Any, gather: Any) -> bool:
@@ -170,7 +173,7 @@ def _unwatched(
         return _two_products(options, lhs, gate, up, group_sizes, gather)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@differentiable()
 def _gated(
     options: _Options,
     lhs: jax.Array,
@@ -182,6 +185,16 @@ def _gated(
     return _run(options)(lhs, gate, up, group_sizes, gather)
 
 
+def _product_params(options: _Options, lhs: Shaped, gather: Shaped | None) -> GroupedParams:
+    rows = lhs.shape[0] if gather is None else gather.shape[0]
+    precision = canonical_precision(options.precision)
+    return GroupedParams(rows, False, precision, lhs.dtype.name, options.implementation)
+
+
+def _gate(y_gate: jax.Array, y_up: jax.Array) -> jax.Array:
+    return jax.nn.silu(y_gate) * y_up
+
+
 def _gated_fwd(
     options: _Options,
     lhs: jax.Array,
@@ -190,17 +203,35 @@ def _gated_fwd(
     group_sizes: jax.Array,
     gather: jax.Array | None,
 ):
-    def products(lhs: jax.Array, gate: jax.Array, up: jax.Array) -> jax.Array:
-        return _unwatched(options, lhs, gate, up, group_sizes, gather)
-
-    return jax.vjp(products, lhs, gate, up)
-
-
-def _gated_bwd(options: _Options, vjp: Callable[[jax.Array], tuple[jax.Array, ...]], ct: jax.Array):
-    return *vjp(ct), None, None
+    """Two products: the derivative needs the result of each."""
+    p = _product_params(options, lhs, gather)
+    ys = tuple(matmul(p, lhs, w, group_sizes, gather, None, None) for w in (gate, up))
+    return _gate(*ys), (lhs, gate, up, group_sizes, gather, *ys)
 
 
-_gated.defvjp(_gated_fwd, _gated_bwd)
+def _gated_tangent(options: _Options, saved: Any, tangents: Any) -> jax.Array:
+    lhs, gate, up, sizes, gather, *ys = saved
+    p = _product_params(options, lhs, gather)
+    moved = (tangents[0], tangents[1]), (tangents[0], tangents[2])
+    dys = [
+        matmul.tangent(p, (lhs, w, sizes, gather, None, None), (dlhs, dw, None, None, None, None))
+        if dlhs is not None or dw is not None
+        else None
+        for w, (dlhs, dw) in zip((gate, up), moved, strict=True)
+    ]
+    return tangent_of(_gate, ys, dys)
+
+
+def _gated_bwd(options: _Options, saved: Any, ct: jax.Array):
+    lhs, gate, up, sizes, gather, *ys = saved
+    p = _product_params(options, lhs, gather)
+    cts = zip((gate, up), jax.vjp(_gate, *ys)[1](ct), strict=True)
+    found = [matmul.backward(p, (lhs, w, sizes, gather, None, None), g)[:2] for w, g in cts]
+    (dlhs, dgate), (more, dup) = found
+    return dlhs + more, dgate, dup, None, None
+
+
+_gated.defrules(_gated_fwd, _gated_tangent, _gated_bwd)
 
 
 #: A mesh splits the outputs.

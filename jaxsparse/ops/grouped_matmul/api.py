@@ -57,7 +57,7 @@ def grouped_matmul(
     `row_weights[i]` it is added to row `scatter[i]` of the result (without `scatter`: it is row
     i). No permuted copy of lhs is written, and the combine needs no atomics: it adds in the sorted
     order, so results repeat bit by bit. Differentiable in lhs, rhs and row_weights, through the
-    same kernels, in reverse mode only. The arguments stand in `ragged_dot`'s order; operands of two
+    same kernels, in both modes. The arguments stand in `ragged_dot`'s order; operands of two
     dtypes, of integers or float64, and a result narrower than the operands are not taken.
 
     Defined for bad data: a negative group size counts as zero; groups that reach past the last

@@ -13,6 +13,7 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 
+from jaxsparse.core.differentiable import Tangents, differentiable, product_rule
 from jaxsparse.core.types import Shaped
 from jaxsparse.ops.grouped_matmul import run as grouped_matmul_run
 from jaxsparse.ops.grouped_matmul.run import GroupedParams, sorted_rows
@@ -24,7 +25,7 @@ __all__ = ["GroupedParams", "drhs", "matmul"]
 Saved = tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array | None, jax.Array | None]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@differentiable()
 def matmul(
     p: GroupedParams,
     lhs: jax.Array,
@@ -65,10 +66,20 @@ def _matmul_bwd(p: GroupedParams, saved: Saved, g: jax.Array):
     return dlhs, dw, None, None, None, dweights
 
 
-matmul.defvjp(_matmul_fwd, _matmul_bwd)
+def _matmul_tangent(p: GroupedParams, saved: Saved, tangents: Tangents) -> jax.Array:
+    """Linear in each of the three."""
+    lhs, rhs, sizes, gather, scatter, weights = saved
+    dlhs, drhs, _, _, _, dweights = tangents
+    changed = product_rule((lhs, rhs, weights), (dlhs, drhs, dweights))
+    each = p if len(changed) == 1 else dataclasses.replace(p, out_dtype="float32")
+    terms = [matmul(each, a, b, sizes, gather, scatter, w) for a, b, w in changed]
+    return functools.reduce(jnp.add, terms).astype(p.out_dtype)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+matmul.defrules(_matmul_fwd, _matmul_tangent, _matmul_bwd)
+
+
+@differentiable()
 def drhs(
     p: GroupedParams,
     lhs: jax.Array,
@@ -107,7 +118,16 @@ def _drhs_bwd(p: GroupedParams, saved: Saved, ct: jax.Array):
     return dlhs, dgy, None, None, None, dweights
 
 
-drhs.defvjp(_drhs_fwd, _drhs_bwd)
+def _drhs_tangent(p: GroupedParams, saved: Saved, tangents: Tangents) -> jax.Array:
+    lhs, gy, sizes, gather, scatter, weights = saved
+    dlhs, dgy, _, _, _, dweights = tangents
+    changed = product_rule((lhs, gy, weights), (dlhs, dgy, dweights))
+    each = p if len(changed) == 1 else dataclasses.replace(p, out_dtype="float32")
+    terms = [drhs(each, a, b, sizes, gather, scatter, w) for a, b, w in changed]
+    return functools.reduce(jnp.add, terms).astype(p.out_dtype)
+
+
+drhs.defrules(_drhs_fwd, _drhs_tangent, _drhs_bwd)
 
 
 def _towards(

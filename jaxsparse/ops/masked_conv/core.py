@@ -18,6 +18,7 @@ from jax.custom_batching import custom_vmap
 from jaxsparse.bits import unpack_mask
 from jaxsparse.core.activations import ACTIVATIONS
 from jaxsparse.core.batching import entries, fold, loop_over, unfold
+from jaxsparse.core.differentiable import Fact, differentiable, product_rule
 from jaxsparse.ffi import dispatch
 from jaxsparse.index import TileIndex
 from jaxsparse.index.reach_index import reach_index
@@ -35,7 +36,7 @@ from jaxsparse.ops.masked_conv.shards import split_conv, split_dkernel
 __all__ = ["ConvParams", "conv", "dkernel"]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@differentiable()
 def conv(
     p: ConvParams,
     x: jax.Array,
@@ -44,7 +45,7 @@ def conv(
     base: jax.Array | None,
     index: TileIndex,
     x_words: jax.Array | None,
-    residual: jax.Array | None = None,
+    residual: jax.Array | None,
 ) -> jax.Array:
     """Forward, with an optional mask on the input's pixels."""
     return _forward(p)(x, kernel, bias, base, index, x_words, residual)
@@ -58,12 +59,13 @@ def _conv_fwd(
     base: jax.Array | None,
     index: TileIndex,
     x_words: jax.Array | None,
-    residual: jax.Array | None = None,
+    residual: jax.Array | None,
 ):
-    arrays = x, kernel, bias, base, index, x_words
+    given = Fact(tuple(v is not None for v in (bias, base, residual)))
+    saved = x, kernel, index, x_words, given
     if p.activation in (None, "relu", "relu6"):
-        out = conv(p, *arrays, residual)
-        return out, (*arrays, residual, None if p.activation is None else out)
+        out = conv(p, x, kernel, bias, base, index, x_words, residual)
+        return out, (*saved, None if p.activation is None else out)
     # Pre-activations are kept in float32, so that the result is rounded once, as in the fused
     # epilogue.
     linear = dataclasses.replace(p, activation=None, out_dtype="float32")
@@ -71,19 +73,20 @@ def _conv_fwd(
     pre: Any = conv(linear, x, kernel, bias, None, index, x_words, added)
     y = ACTIVATIONS[p.activation](pre).astype(p.out_dtype)
     out = jnp.where(index.cover()[..., None], y, jnp.zeros_like(y) if base is None else base)
-    return out, (*arrays, residual, pre)
+    return out, (*saved, pre)
 
 
 def _conv_bwd(p: ConvParams, saved: Any, g: jax.Array):
-    x, kernel, bias, base, index, x_words, residual, y = saved
+    x, kernel, index, x_words, given, y = saved
+    biased, based, added = given.value
     mask = index.cover()[..., None]
-    dbase = None if base is None else jnp.where(mask, jnp.zeros_like(g), g)
+    dbase = None if not based else jnp.where(mask, jnp.zeros_like(g), g)
     g = _activation_grad(p.activation, y, g)
     dbias = dresidual = None
-    if bias is not None:
+    if biased:
         dbias = jnp.where(mask, g, jnp.zeros_like(g)).astype(jnp.float32).sum((0, 1, 2))
-    if residual is not None:
-        dresidual = jnp.where(mask, g, jnp.zeros_like(g)).astype(residual.dtype)
+    if added:
+        dresidual = jnp.where(mask, g, jnp.zeros_like(g)).astype(p.out_dtype)
     g = g.astype(x.dtype)
     explain_dkernel(p, x, g, kernel.shape, index)
     linear = dataclasses.replace(p, activation=None, out_dtype=x.dtype.name)
@@ -92,10 +95,34 @@ def _conv_bwd(p: ConvParams, saved: Any, g: jax.Array):
     return dx, dk.astype(kernel.dtype), dbias, dbase, None, None, dresidual
 
 
-conv.defvjp(_conv_fwd, _conv_bwd)
+def _conv_tangent(p: ConvParams, saved: Any, tangents: Any) -> Any:
+    """A convolution for each of x and the kernel that moves; the last adds what the others gave."""
+    x, kernel, index, x_words, _, y = saved
+    dx, dkernel, dbias, dbase, _, _, dresidual = tangents
+    changed = product_rule((x, kernel), (dx, dkernel))
+    alone = p.activation is None and len(changed) + (dresidual is not None) <= 1
+    out_dtype = p.out_dtype if alone else "float32"
+    linear = dataclasses.replace(p, activation=None, out_dtype=out_dtype)
+    found: Any = None if dresidual is None else dresidual.astype(out_dtype)
+    for i, (a, b) in enumerate(changed):
+        bias = dbias if i == 0 else None
+        found = conv(linear, a, b, bias, None, index, x_words, found)
+    if not changed and dbias is not None:
+        found = dbias if found is None else found + dbias
+    if found is not None:
+        found = jnp.broadcast_to(found, (*index.shape, kernel.shape[3]))
+        found = _activation_grad(p.activation, y, found).astype(p.out_dtype)
+    if changed and dbase is None:
+        return found
+    nothing = jnp.zeros((), p.out_dtype)
+    inside, outside = (nothing if v is None else v for v in (found, dbase))
+    return jnp.where(index.cover()[..., None], inside, outside)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+conv.defrules(_conv_fwd, _conv_tangent, _conv_bwd)
+
+
+@differentiable(static=2)
 def dkernel(
     p: ConvParams, kernel_hw: tuple[int, int], x: jax.Array, g: jax.Array, index: TileIndex
 ) -> jax.Array:
@@ -113,11 +140,19 @@ def _dkernel_bwd(p: ConvParams, kernel_hw: tuple[int, int], saved: Any, ct: jax.
     x, g, index = saved
     kernel = ct.astype(x.dtype)
     dx = _input_grad(p, g, kernel, index, x.shape, None)
-    dg = conv(dataclasses.replace(p, out_dtype=g.dtype.name), x, kernel, None, None, index, None)
+    dg = conv(
+        dataclasses.replace(p, out_dtype=g.dtype.name), x, kernel, None, None, index, None, None
+    )
     return dx, dg, None
 
 
-dkernel.defvjp(_dkernel_fwd, _dkernel_bwd)
+def _dkernel_tangent(p: ConvParams, kernel_hw, saved: Any, tangents: Any) -> Any:
+    x, g, index = saved
+    changed = product_rule((x, g), tangents[:2])
+    return functools.reduce(jnp.add, [dkernel(p, kernel_hw, a, b, index) for a, b in changed])
+
+
+dkernel.defrules(_dkernel_fwd, _dkernel_tangent, _dkernel_bwd)
 
 
 def _input_grad(
@@ -144,7 +179,7 @@ def _input_grad(
     back = dataclasses.replace(
         p, geometry=geo.transposed(x_shape[1:3], (kh, kw), g.shape[1:3]), out_dtype=g.dtype.name
     )
-    return conv(back, g, flipped, None, None, target, active)
+    return conv(back, g, flipped, None, None, target, active, None)
 
 
 def _activation_grad(activation: str | None, y: jax.Array | None, g: jax.Array) -> jax.Array:

@@ -10,6 +10,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jaxsparse.core.batching import entries, fold, unfold
+from jaxsparse.core.differentiable import Fact, differentiable
 from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
 from jaxsparse.ops.grouped_matmul.core import GroupedParams, drhs
 from jaxsparse.ops.route.api import route
@@ -41,7 +42,7 @@ def fill_rows(
     return _fill(implementation, table, select, *given)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@differentiable()
 def _fill(
     implementation: Implementation, table: jax.Array, select: jax.Array, *base: jax.Array
 ) -> jax.Array:
@@ -51,17 +52,19 @@ def _fill(
 def _forward(
     implementation: Implementation, table: jax.Array, select: jax.Array, *base: jax.Array
 ) -> Any:
-    return _fill(implementation, table, select, *base), (table, select, len(base))
+    saved = select, Fact((len(table), table.dtype.name, bool(base)))
+    return _fill(implementation, table, select, *base), saved
 
 
 def _backward(implementation: Implementation, saved: Any, g: jax.Array) -> Any:
-    table, select, based = saved
+    select, fact = saved
+    count, dtype, based = fact.value
     entry = _entries(select)
     chosen = (entry >= 0)[:, None]
     nothing = jnp.zeros_like(g)
-    sums = _sums(entry, g, len(table), implementation)
+    sums = _sums(entry, g, count, implementation)
     left = (jnp.where(chosen, nothing, g),) if based else ()
-    return (sums.astype(table.dtype), None, *left)
+    return (sums.astype(dtype), None, *left)
 
 
 def _sums(
@@ -85,7 +88,19 @@ def _sums(
     return jax.lax.map(total, jnp.arange(entries, dtype=np.int32))
 
 
-_fill.defvjp(_forward, _backward)
+def _tangent(implementation: Implementation, saved: Any, tangents: Any) -> Any:
+    """Linear in the table and the base together."""
+    select, fact = saved
+    _, dtype, based = fact.value
+    dtable, _, *dbase = tangents
+    if dtable is None:
+        return jnp.where((_entries(select) >= 0)[:, None], jnp.zeros((), dtype), dbase[0])
+    if based and dbase[0] is None:
+        dbase = [jnp.zeros((select.shape[0], dtable.shape[1]), dtype)]
+    return _fill(implementation, dtable, select, *dbase)
+
+
+_fill.defrules(_forward, _tangent, _backward)
 
 
 @functools.cache

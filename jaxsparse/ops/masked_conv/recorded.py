@@ -59,21 +59,10 @@ def check_record(record: object, activation: str | None, channels: int) -> int:
 
 def record_channels(out: jax.Array, segment: int, implementation: Implementation) -> Recorder:
     """The exact recorder of out [B, H, W, C] under the bound 6: uint8[B, H, W, ceil(C/segment)]."""
-    codes: Any = _codes(segment, implementation, jax.lax.stop_gradient(out))
+    rows = jax.lax.stop_gradient(out).reshape(math.prod(out.shape[:-1]), out.shape[-1])
+    flat: Any = _rows(segment, implementation)(rows)
+    codes = flat.reshape(*out.shape[:-1], flat.shape[-1])
     return Recorder(codes, segment, RELU6, stored=True)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _codes(segment: int, implementation: Implementation, out: jax.Array) -> jax.Array:
-    rows = math.prod(out.shape[:-1])
-    flat = _rows(segment, implementation)(out.reshape(rows, out.shape[-1]))
-    return flat.reshape(*out.shape[:-1], flat.shape[-1])
-
-
-_codes.defvjp(
-    lambda segment, implementation, out: (_codes(segment, implementation, out), None),
-    lambda segment, implementation, saved, g: (None,),
-)
 
 
 def _rows(segment: int, implementation: Implementation) -> Any:

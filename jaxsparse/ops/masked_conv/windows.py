@@ -18,6 +18,7 @@ from jax.custom_batching import custom_vmap
 
 from jaxsparse.core.activations import ACTIVATIONS, CODES
 from jaxsparse.core.batching import entries, fold, loop_over, unfold
+from jaxsparse.core.differentiable import Fact, differentiable, tangent_of
 from jaxsparse.ffi import Rule, dispatch, ffi_call, partitioned
 from jaxsparse.ops.masked_conv.fill import fill_rows
 from jaxsparse.ops.masked_conv.params import ConvParams
@@ -65,7 +66,7 @@ def known_windows(
     return _known(s, codes, cover, kernel, bias, base)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@differentiable()
 def _known(
     s: Known,
     codes: jax.Array,
@@ -86,29 +87,40 @@ def _forward(
     base: jax.Array | None,
 ) -> Any:
     out, near = _batched(s)(codes, cover, kernel, bias, base)
-    return (out, near), (codes, cover, near, kernel, bias, base is not None)
+    return (out, near), (codes, cover, near, kernel, bias, Fact(base is not None))
 
 
 def _backward(s: Known, saved: Any, g: tuple[jax.Array, jax.Array]) -> Any:
     """One product: the windows' bits with the cotangents, in a fixed order."""
     codes, cover, near, kernel, bias, based = saved
     rows = g[0].reshape(-1, kernel.shape[2])
-    _, full = decided_pixels(codes)
-    bits = windows_of(s.conv, full, s.window).reshape(-1, 1) >> np.arange(len(kernel))[None] & 1
-
-    def values(kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
-        sums = tap_sums(kernel, s.upper)
-        found = jnp.dot(bits.astype(jnp.float32), sums, precision="highest")
-        return finish(s.conv, found, bias)
-
     far = (cover & ~near).reshape(-1, 1)
-    _, back = jax.vjp(values, kernel, bias)
+    _, back = jax.vjp(functools.partial(_values, s, codes), kernel, bias)
     dkernel, dbias = back(jnp.where(far, rows, jnp.zeros_like(rows)))
-    left = jnp.where(cover[..., None], jnp.zeros_like(g[0]), g[0]) if based else None
+    left = jnp.where(cover[..., None], jnp.zeros_like(g[0]), g[0]) if based.value else None
     return None, None, dkernel, dbias, left
 
 
-_known.defvjp(_forward, _backward)
+def _values(s: Known, codes: jax.Array, kernel: jax.Array, bias: Any) -> jax.Array:
+    """[B * Ho * Wo, O]: the result at the outputs that see decided pixels only."""
+    _, full = decided_pixels(codes)
+    bits = windows_of(s.conv, full, s.window).reshape(-1, 1) >> np.arange(len(kernel))[None] & 1
+    found = jnp.dot(bits.astype(jnp.float32), tap_sums(kernel, s.upper), precision="highest")
+    return finish(s.conv, found, bias)
+
+
+def _tangent(s: Known, saved: Any, tangents: Any) -> Any:
+    codes, cover, near, kernel, bias, _ = saved
+    _, _, dkernel, dbias, dbase = tangents
+    shape, nothing = (*cover.shape, kernel.shape[2]), jnp.zeros((), s.conv.out_dtype)
+    found = tangent_of(functools.partial(_values, s, codes), (kernel, bias), (dkernel, dbias))
+    left = nothing if dbase is None else jnp.where(cover[..., None], nothing, dbase)
+    far = (cover & ~near)[..., None]
+    moved = jnp.where(far, nothing if found is None else found.reshape(shape), left)
+    return jnp.broadcast_to(moved, shape), None
+
+
+_known.defrules(_forward, _tangent, _backward)
 
 
 #: A mesh splits images.

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxsparse.core.activations import CODES
 from jaxsparse.core.checks import as_array, check_activation, check_float, check_rank
+from jaxsparse.core.differentiable import differentiable, tangent_of
 from jaxsparse.core.types import Activation
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, Rule, Shards, dispatch, ffi_call, lift, partitioned
@@ -214,7 +215,7 @@ def _run(
     return _stack(spec, x, kernels, biases, bases, index)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@differentiable()
 def _stack(
     spec: _Spec,
     x: jax.Array,
@@ -244,7 +245,14 @@ def _stack_bwd(spec: _Spec, operands: Any, cotangents: Results) -> tuple[Any, ..
     return *back(cotangents), None
 
 
-_stack.defvjp(_stack_fwd, _stack_bwd)
+def _stack_tangent(spec: _Spec, operands: Any, tangents: Any) -> Any:
+    """Layer by layer, whose results are computed again."""
+    *arrays, index = operands
+    run = functools.partial(_unexplained, spec)
+    return tangent_of(lambda *arrays: run(*arrays, index), arrays, tangents[:-1])
+
+
+_stack.defrules(_stack_fwd, _stack_tangent, _stack_bwd)
 
 
 @functools.cache
@@ -336,8 +344,8 @@ def _layers(
 
 
 def _unexplained(spec: _Spec, *operands: Any) -> Results:
-    """`_layers` behind a call that `js.explain` has noted."""
-    with override(explain=None):
+    """`_layers` behind a call that was checked, and that `js.explain` has noted."""
+    with override(explain=None, checked=False):
         return _layers(spec, *operands)
 
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
+from jaxsparse.core.differentiable import differentiable, product_rule
 from jaxsparse.ops.masked_matmul import run as masked_matmul_run
 from jaxsparse.ops.masked_matmul.params import MatmulParams
 
@@ -21,7 +22,7 @@ __all__ = ["MatmulParams", "product"]
 Saved = tuple[jax.Array, jax.Array, jax.Array | None, jax.Array | None, jax.Array | None]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@differentiable()
 def product(
     p: MatmulParams,
     a: jax.Array,
@@ -66,7 +67,14 @@ def _bwd(p: MatmulParams, saved: Saved, g: jax.Array):
     return _shared(da, a), _shared(db, b), None, None, None
 
 
-product.defvjp(_fwd, _bwd)
+def _tangent(p: MatmulParams, saved: Any, tangents: Any) -> Any:
+    changed = product_rule(saved[:2], tangents[:2])
+    each = p if len(changed) == 1 else dataclasses.replace(p, out_dtype="float32")
+    terms = [product(each, a, b, *saved[2:]) for a, b in changed]
+    return functools.reduce(jnp.add, terms).astype(p.out_dtype)
+
+
+product.defrules(_fwd, _tangent, _bwd)
 
 
 def _swap(value: jax.Array | None) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from jaxsparse.core.activations import ACTIVATIONS
+from jaxsparse.core.differentiable import Fact, differentiable, product_rule
 from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import over_explicit
 from jaxsparse.ops.pruned_matmul import run as pruned_matmul_run
@@ -25,7 +26,7 @@ from jaxsparse.reference.masked_conv import masked_conv
 __all__ = ["PrunedParams", "apply", "value_gradient"]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@differentiable()
 def apply(p: PrunedParams, x: jax.Array, values: jax.Array, bias: jax.Array | None) -> jax.Array:
     """activation(x @ w + bias) or of the convolution, in p.out_dtype.
 
@@ -35,20 +36,21 @@ def apply(p: PrunedParams, x: jax.Array, values: jax.Array, bias: jax.Array | No
 
 
 def _apply_fwd(p: PrunedParams, x: jax.Array, values: jax.Array, bias: jax.Array | None):
+    given = Fact(bias is not None)
     if p.activation in (None, "relu", "relu6"):
         out = apply(p, x, values, bias)
-        return out, (x, values, bias, None if p.activation is None else out)
+        return out, (x, values, given, None if p.activation is None else out)
     # Pre-activations are kept in float32, so that the result is rounded once, as in the epilogue.
     linear = dataclasses.replace(p, activation=None, out_dtype="float32")
     pre: Any = apply(linear, x, values, bias)
-    return ACTIVATIONS[p.activation](pre).astype(p.out_dtype), (x, values, bias, pre)
+    return ACTIVATIONS[p.activation](pre).astype(p.out_dtype), (x, values, given, pre)
 
 
 def _apply_bwd(p: PrunedParams, saved: Any, g: jax.Array):
-    x, values, bias, kept = saved
+    x, values, given, kept = saved
     g = _activation_gradient(p.activation, kept, g)
     axes = tuple(a for a in range(g.ndim) if a != _channel_axis(p, g.ndim))
-    dbias = None if bias is None else g.astype(jnp.float32).sum(axes)
+    dbias = None if not given.value else g.astype(jnp.float32).sum(axes)
     g = g.astype(x.dtype)
     back, order = transposed(p, x)
     backwards = values if p.frozen is not None else values[order]
@@ -58,7 +60,26 @@ def _apply_bwd(p: PrunedParams, saved: Any, g: jax.Array):
     return dx, value_gradient(p, x, g).astype(values.dtype), dbias
 
 
-apply.defvjp(_apply_fwd, _apply_bwd)
+def _apply_tangent(p: PrunedParams, saved: Any, tangents: Any) -> Any:
+    """A product for each of x and the values that moves, on the same plan."""
+    x, values, _, kept = saved
+    dx, dvalues, dbias = tangents
+    changed = product_rule((x, values), (dx, None if p.frozen is not None else dvalues))
+    alone = p.activation is None and len(changed) == 1
+    out_dtype = p.out_dtype if alone else "float32"
+    linear = dataclasses.replace(p, activation=None, out_dtype=out_dtype)
+    terms = [apply(linear, a, b, dbias if i == 0 else None) for i, (a, b) in enumerate(changed)]
+    if not terms and dbias is not None:
+        shape = p.out_shape(x)
+        after = (1,) * (len(shape) - 1 - _channel_axis(p, len(shape)))
+        terms = [jnp.broadcast_to(dbias.reshape(-1, *after), shape)]
+    if not terms:
+        return None
+    found = functools.reduce(jnp.add, terms)
+    return _activation_gradient(p.activation, kept, found).astype(p.out_dtype)
+
+
+apply.defrules(_apply_fwd, _apply_tangent, _apply_bwd)
 
 
 def _channel_axis(p: PrunedParams, rank: int) -> int:

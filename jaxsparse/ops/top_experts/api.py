@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float
 
 from jaxsparse.core.batching import fold
 from jaxsparse.core.checks import check_positive, check_rank
+from jaxsparse.core.differentiable import differentiable, tangent_of
 from jaxsparse.core.masks import check_mask
 from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
 from jaxsparse.ffi.call import lift
@@ -131,7 +132,7 @@ def _record(logits: jax.Array, implementation: Implementation) -> None:
     )
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@differentiable()
 def _choose(options: _Options, logits: jax.Array, counts: jax.Array | None) -> Any:
     return _run(options)(logits, counts)
 
@@ -143,16 +144,24 @@ def _choose_fwd(options: _Options, logits: jax.Array, counts: jax.Array | None):
 
 def _choose_bwd(options: _Options, saved: Any, cts: tuple[jax.Array, ...]):
     logits, counts, ids = saved
-
-    def smooth(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-        probabilities = reference.probabilities_of(logits, counts)
-        weights = reference.weights_of(probabilities, ids, options.normalize)
-        return weights, jnp.sum(probabilities, axis=1)
-
+    smooth = functools.partial(_smooth, options, counts, ids)
     return jax.vjp(smooth, logits)[1](cts[1:])[0], None
 
 
-_choose.defvjp(_choose_fwd, _choose_bwd)
+def _choose_tangent(options: _Options, saved: Any, tangents: Any):
+    logits, counts, ids = saved
+    smooth = functools.partial(_smooth, options, counts, ids)
+    return None, *tangent_of(smooth, (logits,), tangents[:1])
+
+
+def _smooth(options: _Options, counts: Any, ids: Any, logits: Any) -> tuple[jax.Array, jax.Array]:
+    """The weights and sums where the choice stays the same."""
+    probabilities = reference.probabilities_of(logits, counts)
+    weights = reference.weights_of(probabilities, ids, options.normalize)
+    return weights, jnp.sum(probabilities, axis=1)
+
+
+_choose.defrules(_choose_fwd, _choose_tangent, _choose_bwd)
 
 
 #: A mesh splits the tokens, over whose shards the probabilities are summed.
