@@ -87,9 +87,16 @@ _map = Primitive("jaxsparse_linear_map")
 _map.multiple_results = True
 
 
-def linear_map(linear: Linear, saved: Leaves, given: Leaves) -> list[Any]:
-    """The map's results, differentiable in both and in both modes."""
-    return _map.bind(*saved, *given, linear=linear, saved=len(saved))
+def linear_map(linear: Linear, saved: Leaves, given: Leaves, like: Any) -> list[Any]:
+    """The map's results, differentiable in both and in both modes.
+
+    Args:
+        linear: the map.
+        saved, given: what it is taken at, and what it is applied to.
+        like: a jaxpr with the primitives that the map may run. JAX looks into it for those that
+            have to know the devices (`custom_partitioning`), because the map is traced later.
+    """
+    return _map.bind(*saved, *given, linear=linear, saved=len(saved), like=like)
 
 
 def zeros(like: Any) -> jax.Array:
@@ -97,15 +104,15 @@ def zeros(like: Any) -> jax.Array:
     return ad.instantiate_zeros(ad.Zero(like))
 
 
-def _run(*args: Any, linear: Linear, saved: int) -> list[Any]:
+def _run(*args: Any, linear: Linear, saved: int, like: Any) -> list[Any]:
     return linear(args[:saved], args[saved:])
 
 
-def _types(*_: Any, linear: Linear, saved: int) -> list[Any]:
+def _types(*_: Any, linear: Linear, saved: int, like: Any) -> list[Any]:
     return list(linear.types)
 
 
-def _jvp(primals: Leaves, tangents: Leaves, *, linear: Linear, saved: int) -> Any:
+def _jvp(primals: Leaves, tangents: Leaves, *, linear: Linear, saved: int, like: Any) -> Any:
     """Linear in what is given; in what was saved, the derivative of the function that runs."""
     kept, given = primals[:saved], primals[saved:]
     terms = []
@@ -117,7 +124,7 @@ def _jvp(primals: Leaves, tangents: Leaves, *, linear: Linear, saved: int) -> An
             for t, moves in zip(tangents[saved:], moving, strict=True)
             if moves or part is None
         ]
-        terms.append(linear_map(part or linear, kept, moved))
+        terms.append(linear_map(part or linear, kept, moved, like))
     at = [i for i, t in enumerate(tangents[:saved]) if type(t) is not ad.Zero]
     if at:
 
@@ -130,14 +137,14 @@ def _jvp(primals: Leaves, tangents: Leaves, *, linear: Linear, saved: int) -> An
         moved = [tangents[i] for i in at]
         terms.append(jax.jvp(run, [kept[i] for i in at], moved)[1])
     found = [functools.reduce(ad.add_tangents, each) for each in zip(*terms, strict=True)]
-    return linear_map(linear, kept, given), found
+    return linear_map(linear, kept, given, like), found
 
 
-def _transpose(cotangents: Leaves, *args: Any, linear: Linear, saved: int) -> list[Any]:
+def _transpose(cotangents: Leaves, *args: Any, linear: Linear, saved: int, like: Any) -> list[Any]:
     kept, given = args[:saved], args[saved:]
     types = tuple(v.aval if ad.is_undefined_primal(v) else jax.typeof(v) for v in given)
     whole = [ad.instantiate_zeros(ct) for ct in cotangents]
-    found = linear_map(linear.transposed(types), kept, whole)
+    found = linear_map(linear.transposed(types), kept, whole, like)
     pairs = zip(given, found, strict=True)
     return [None] * saved + [ct if ad.is_undefined_primal(v) else None for v, ct in pairs]
 
@@ -150,11 +157,11 @@ def in_front(args: Leaves, dims: Sequence[int | None]) -> tuple[int, list[Any], 
     return size, front, tuple(None if d is None else 0 for d in dims)
 
 
-def _batch(args: Leaves, dims: Sequence[Any], *, linear: Linear, saved: int) -> Any:
+def _batch(args: Leaves, dims: Sequence[Any], *, linear: Linear, saved: int, like: Any) -> Any:
     size, front, axes = in_front(args, dims)
     count = len(linear.types)
     batched = Batched(linear, size, axes[:saved], axes[saved:], (False,) * count)
-    return linear_map(batched, front[:saved], front[saved:]), [0] * count
+    return linear_map(batched, front[:saved], front[saved:], like), [0] * count
 
 
 _map.def_impl(_run)
