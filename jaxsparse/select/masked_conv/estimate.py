@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import jax
 
-from jaxsparse.core.device import CLOCK, MULTIPROCESSORS
+from jaxsparse.core.device import CLOCK
 from jaxsparse.select.costs import Candidate
 from jaxsparse.select.masked_conv.cost import Work, candidate, dense
 from jaxsparse.select.masked_conv.problem import OP
@@ -46,7 +46,7 @@ SPEEDS = {
 #: Of a device that is not listed.
 USUAL = Speed(256, 1700)
 #: What the rates below were measured on.
-MEASURED_ON, MEASURED_PROCESSORS = SPEEDS["9.0"], MULTIPROCESSORS
+MEASURED_ON = SPEEDS["9.0"]
 #: The share of the tensor cores' rate that a dense convolution of DENSE_COLUMNS outputs or more
 #: reaches, of fewer in proportion, as on an H200; and what starting it takes, in microseconds.
 DENSE_SHARE, DENSE_COLUMNS, DENSE_START = 0.7, 128, 7.0
