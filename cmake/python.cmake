@@ -1,11 +1,6 @@
 # Python, nanobind and the headers of the XLA FFI. The headers' version is baked into every handler, and a runtime takes
 # its own version or older: so they come from the oldest jaxlib that is supported (pyproject.toml: build-system.requires).
-if(CMAKE_VERSION VERSION_LESS 3.26)
-  set(jaxsparse_development Development.Module)
-else()
-  set(jaxsparse_development Development.Module OPTIONAL_COMPONENTS Development.SABIModule)
-endif()
-find_package(Python 3.11 REQUIRED COMPONENTS Interpreter ${jaxsparse_development})
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module OPTIONAL_COMPONENTS Development.SABIModule)
 
 execute_process(
   COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir

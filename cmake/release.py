@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 BUILD = Path("build/release")
@@ -67,8 +68,18 @@ def build(interpreter: str, out: Path) -> tuple[Path, float]:
         env={**os.environ, "PATH": paths},  # patchelf
     )
     (wheel,) = tagged.glob("*.whl")
+    _check_modules(wheel)
     out.mkdir(exist_ok=True)
     return Path(shutil.copy2(wheel, out)), time.monotonic() - begin
+
+
+def _check_modules(wheel: Path) -> None:
+    """End the build when a wheel for later Pythons, too, holds a module for one of them alone."""
+    with zipfile.ZipFile(wheel) as archive:
+        modules = [name for name in archive.namelist() if name.endswith(".so")]
+    bound = [name for name in modules if not name.endswith(".abi3.so")]
+    if "-abi3-" in wheel.name and bound:
+        sys.exit(f"{wheel.name}: {', '.join(bound)}: not of the stable ABI")
 
 
 def _run_visibly(command: list[str], log: Path) -> None:
