@@ -30,6 +30,9 @@ def unwrap(value: Any) -> Any:
         return value
     if is_variable(value):
         return unwrap(value.get_value())
+    if isinstance(value, dict):  # of options, perhaps: whose keys no pytree takes
+        found = {key: unwrap(each) for key, each in value.items()}
+        return found if any(found[key] is not value[key] for key in found) else value
     leaves, tree = jax.tree.flatten(value, is_leaf=is_variable)
     if not any(map(is_variable, leaves)):
         return value

