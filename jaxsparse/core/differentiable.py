@@ -74,7 +74,7 @@ def tangent_of(function: Callable[..., Any], primals: Leaves, tangents: Leaves) 
 
 class Differentiable:
     """A function with derivative rules of its own. It takes static arguments, which are hashable,
-    and then operands: pytrees of arrays, of which None and what is no float have no derivative.
+    and then operands: pytrees of arrays, of which None and what is not a float have no derivative.
     """
 
     def __init__(self, run: Callable[..., Any], static: int):
@@ -93,10 +93,10 @@ class Differentiable:
             forward: (*operands) -> (result, saved): what is saved is all that the others read.
             tangent: (saved, tangents) -> tangent of the result. `tangents` has one entry for each
                 operand: None where it is zero, and None for the leaves of a pytree that are. None
-                in the result is zero, and stands for leaves that are no floats.
+                in the result is zero, and stands for leaves that are not floats.
             backward: (saved, cotangent) -> cotangents of the operands, the transpose of `tangent`.
                 None stands for an operand, or a part of one, that has none. Leaves of the cotangent
-                are None where the result's are no floats.
+                are None where the result's are not floats.
         """
         self.forward, self.tangent, self.backward = forward, tangent, backward
 
@@ -123,9 +123,9 @@ def differentiable(static: int = 1) -> Callable[[Callable[..., Any]], Differenti
 class _Called(Protocol):
     """A call whose leaves are flat, and hashable."""
 
-    def jvp(self, moving: tuple[bool, ...], like: Any, primals: Leaves, given: Leaves) -> Any:
+    def jvp(self, moving: tuple[bool, ...], primals: Leaves, given: Leaves) -> Any:
         """The results, and the tangents of those that are floats; given are the tangents of the
-        leaves that are moving. `like`: the call's jaxpr.
+        leaves that are moving.
         """
         ...
 
@@ -138,7 +138,7 @@ class _Call:
     static: tuple[Any, ...]
     operands: Any
 
-    def jvp(self, moving: tuple[bool, ...], like: Any, primals: Leaves, given: Leaves) -> Any:
+    def jvp(self, moving: tuple[bool, ...], primals: Leaves, given: Leaves) -> Any:
         """As of every call."""
         operands = jax.tree.unflatten(self.operands, primals)
         result, saved = self.function.forward(*self.static, *operands)
@@ -148,7 +148,7 @@ class _Call:
         types = tuple(_tangent_type(v) for v in results if _is_float(v))
         trees = saved_tree, result_tree
         linear = _Map(self, *trees, floats, moving, types, _settings(), forwards=True)
-        return results, linear_map(linear, kept, given, like)
+        return results, linear_map(linear, kept, given)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,10 +159,10 @@ class _BatchedCall:
     size: int
     axes: tuple[int | None, ...]
 
-    def jvp(self, moving: tuple[bool, ...], like: Any, primals: Leaves, given: Leaves) -> Any:
+    def jvp(self, moving: tuple[bool, ...], primals: Leaves, given: Leaves) -> Any:
         """As of every call. A tangent has the axes of its primal."""
         axes = list(self.axes), [a for a, moves in zip(self.axes, moving, strict=True) if moves]
-        run = jax.vmap(functools.partial(self.call.jvp, moving, like), axes, axis_size=self.size)
+        run = jax.vmap(functools.partial(self.call.jvp, moving), axes, axis_size=self.size)
         return run(list(primals), list(given))
 
 
@@ -235,7 +235,7 @@ def _types(*_: Any, call: _Called, jaxpr: Any) -> Any:
 def _jvp(primals: Leaves, tangents: Leaves, *, call: _Called, jaxpr: Any) -> Any:
     moving = tuple(type(t) is not ad.Zero for t in tangents)
     given = [t for t, moves in zip(tangents, moving, strict=True) if moves]
-    results, found = call.jvp(moving, jaxpr, primals, given)
+    results, found = call.jvp(moving, primals, given)
     left = iter(found)
     return results, [next(left) if _is_float(v) else zero_from_primal(v) for v in results]
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import Primitive, mapped_aval, unmapped_aval
 from jax.interpreters import ad, batching, mlir
 
@@ -87,16 +88,28 @@ _map = Primitive("jaxsparse_linear_map")
 _map.multiple_results = True
 
 
-def linear_map(linear: Linear, saved: Leaves, given: Leaves, like: Any) -> list[Any]:
+def linear_map(linear: Linear, saved: Leaves, given: Leaves) -> list[Any]:
     """The map's results, differentiable in both and in both modes.
 
     Args:
         linear: the map.
         saved, given: what it is taken at, and what it is applied to.
-        like: a jaxpr with the primitives that the map may run. JAX looks into it for those that
-            have to know the devices (`custom_partitioning`), because the map is traced later.
     """
-    return _map.bind(*saved, *given, linear=linear, saved=len(saved), like=like)
+    return _map.bind(*saved, *given, linear=linear, saved=len(saved), like=_partitioned())
+
+
+@functools.cache
+def _partitioned() -> Any:
+    """A jaxpr with a `custom_partitioning` in it. A map is traced when it is lowered, and may hold
+    one then: JAX looks into the parameters of a primitive for those that have to know the devices.
+    """
+    same = custom_partitioning(lambda x: x)
+    same.def_partition(
+        partition=lambda mesh, given, results: (mesh, lambda x: x, results, given),
+        infer_sharding_from_operands=lambda mesh, given, results: given[0].sharding,
+        sharding_rule="i -> i",
+    )
+    return jax.make_jaxpr(same)(jax.ShapeDtypeStruct((1,), jnp.float32))
 
 
 def zeros(like: Any) -> jax.Array:
@@ -124,7 +137,7 @@ def _jvp(primals: Leaves, tangents: Leaves, *, linear: Linear, saved: int, like:
             for t, moves in zip(tangents[saved:], moving, strict=True)
             if moves or part is None
         ]
-        terms.append(linear_map(part or linear, kept, moved, like))
+        terms.append(linear_map(part or linear, kept, moved))
     at = [i for i, t in enumerate(tangents[:saved]) if type(t) is not ad.Zero]
     if at:
 
@@ -137,14 +150,14 @@ def _jvp(primals: Leaves, tangents: Leaves, *, linear: Linear, saved: int, like:
         moved = [tangents[i] for i in at]
         terms.append(jax.jvp(run, [kept[i] for i in at], moved)[1])
     found = [functools.reduce(ad.add_tangents, each) for each in zip(*terms, strict=True)]
-    return linear_map(linear, kept, given, like), found
+    return linear_map(linear, kept, given), found
 
 
 def _transpose(cotangents: Leaves, *args: Any, linear: Linear, saved: int, like: Any) -> list[Any]:
     kept, given = args[:saved], args[saved:]
     types = tuple(v.aval if ad.is_undefined_primal(v) else jax.typeof(v) for v in given)
     whole = [ad.instantiate_zeros(ct) for ct in cotangents]
-    found = linear_map(linear.transposed(types), kept, whole, like)
+    found = linear_map(linear.transposed(types), kept, whole)
     pairs = zip(given, found, strict=True)
     return [None] * saved + [ct if ad.is_undefined_primal(v) else None for v, ct in pairs]
 
@@ -161,7 +174,7 @@ def _batch(args: Leaves, dims: Sequence[Any], *, linear: Linear, saved: int, lik
     size, front, axes = in_front(args, dims)
     count = len(linear.types)
     batched = Batched(linear, size, axes[:saved], axes[saved:], (False,) * count)
-    return linear_map(batched, front[:saved], front[saved:], like), [0] * count
+    return linear_map(batched, front[:saved], front[saved:]), [0] * count
 
 
 _map.def_impl(_run)

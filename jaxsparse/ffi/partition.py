@@ -82,7 +82,11 @@ class Shards(NamedTuple):
 
 
 def partitioned(
-    rule: Rule, whole: Callable[..., Any], local: Callable[..., Any]
+    rule: Rule,
+    whole: Callable[..., Any],
+    local: Callable[..., Any],
+    *,
+    order: Sequence[int] | None = None,
 ) -> Callable[..., Any]:
     """A function that runs `whole(*arguments)`, or on each shard of a mesh `local(shards,
     *arguments)`.
@@ -92,18 +96,20 @@ def partitioned(
             says None any pytree, in place of which `local` gets None.
         whole: to an array or a tuple of them.
         local: the same of a shard's arrays.
+        order: which arguments `whole` takes, by their places; None: all.
 
     Raises:
         ValueError: on an Explicit mesh, for an axis that cannot be split, naming the argument.
     """
+    unsplit = whole if order is None else lambda *a: whole(*(a[i] for i in order))
 
     def run(*arguments: Any) -> Any:
-        call = _Call(rule, whole, local, arguments)
+        call = _Call(rule, unsplit, local, arguments)
         mesh = next((_mesh(array) for array in call.visible if _explicit(array)), None)
         if mesh is not None:
             return call.on_explicit(mesh)
         if _alone(call.visible):
-            return whole(*arguments)
+            return unsplit(*arguments)
         return call.on_auto()
 
     return run
@@ -135,8 +141,8 @@ def _mesh(leaf: Any) -> Any:
 
 
 def _alone(leaves: Sequence[Any]) -> bool:
-    """Nothing to split: no elements, one device, or a mesh whose axes are the user's own."""
-    if 0 in leaves[0].shape:
+    """Nothing to split: no elements, one device, a mesh whose axes are the user's own, or no jit."""
+    if 0 in leaves[0].shape or jax.config.jax_disable_jit:
         return True
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.manual_axes or mesh.explicit_axes:

@@ -56,7 +56,8 @@ def watch(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Site]:
         come once.
     """
     with watching() as sites:
-        jax.eval_shape(fn, *args, **kwargs)
+        # Backward passes are traced when they are lowered.
+        jax.jit(fn).trace(*args, **kwargs).lower()
         return list(sites)
 
 

@@ -67,17 +67,13 @@ def split_conv(p: ConvParams, run: Run) -> Callable[..., jax.Array]:
             why=_why(p, linear),
         )
 
-        def whole(*given: Any) -> jax.Array:
-            x, kernel, bias, base, residual, x_words, _, _, index = given
-            return run(p)(x, kernel, bias, base, index, x_words, residual)
-
         def local(shards: Shards, *given: Any) -> jax.Array:
             x, kernel, bias, base, residual, x_words, words, mask, _ = given
             part = dataclasses.replace(p, out_dtype="float32") if shards.count("c") > 1 else p
             here = _index(p, x, kernel, index, words, mask, shards, fills=base is None)
             return run(part)(x, kernel, bias, base, here, x_words, residual)
 
-        split = partitioned(rule, whole, local)
+        split = partitioned(rule, run(p), local, order=(0, 1, 2, 3, 8, 5, 4))
         return split(x, kernel, bias, base, residual, x_words, *_mask(index), index)
 
     return call
@@ -101,15 +97,12 @@ def split_dkernel(
             why=_why(p, linear=True),
         )
 
-        def whole(*given: Any) -> jax.Array:
-            return run(given[0], given[1], given[-1])
-
         def local(shards: Shards, *given: Any) -> jax.Array:
             x, g, words, mask, _ = given
             kernel = jax.ShapeDtypeStruct((*kernel_hw, x.shape[3], g.shape[3]), x.dtype)
             return run(x, g, _index(p, x, kernel, index, words, mask, shards, fills=True))
 
-        return partitioned(rule, whole, local)(x, g, *_mask(index), index)
+        return partitioned(rule, run, local, order=(0, 1, 4))(x, g, *_mask(index), index)
 
     return call
 
