@@ -252,6 +252,8 @@ _op.def_effectful_abstract_eval(_types)
 ad.primitive_jvps[_op] = _jvp
 batching.primitive_batchers[_op] = _batch
 mlir.register_lowering(_op, mlir.lower_fun(_run, multiple_results=True))
+# From jax 0.12 on some primitives are replaced before a jaxpr is lowered: around them, so is this.
+setattr(_op, "to_lojax", _run)  # noqa: B010
 
 
 def _is_none(value: Any) -> bool:

@@ -141,7 +141,7 @@ def _mesh(leaf: Any) -> Any:
 
 
 def _alone(leaves: Sequence[Any]) -> bool:
-    """Nothing to split: no elements, one device, a mesh whose axes are the user's own, or no jit."""
+    """Nothing to split: no elements, one device, a mesh of the user's own axes, or no jit."""
     if 0 in leaves[0].shape or jax.config.jax_disable_jit:
         return True
     mesh = jax.sharding.get_abstract_mesh()
