@@ -26,6 +26,8 @@ from jaxsparse.ops import masked_conv as masked_conv
 from jaxsparse.ops import masked_conv_stack as masked_conv_stack
 from jaxsparse.ops import masked_dense as masked_dense
 from jaxsparse.ops import masked_matmul as masked_matmul
+from jaxsparse.ops import masked_norm as masked_norm
+from jaxsparse.ops import masked_pool as masked_pool
 from jaxsparse.ops import pruned_conv as pruned_conv
 from jaxsparse.ops import pruned_matmul as pruned_matmul
 from jaxsparse.ops import route as route
@@ -61,6 +63,8 @@ __all__ = [
     "masked_conv_stack",
     "masked_dense",
     "masked_matmul",
+    "masked_norm",
+    "masked_pool",
     "nn",
     "pack_mask",
     "plot",

@@ -35,3 +35,9 @@ Selection = Literal["static", "device", "switch"]
 
 #: What has a shape and a dtype: an array, or one that a trace or a plan only describes.
 Shaped = jax.Array | np.ndarray | jax.ShapeDtypeStruct
+
+#: What shares the statistics of a normalisation.
+Norm = Literal["batch", "group", "layer"]
+
+#: What a pooling makes of a window.
+Pooling = Literal["max", "avg"]

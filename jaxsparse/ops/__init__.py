@@ -7,6 +7,8 @@ from jaxsparse.ops.masked_conv_stack.api import masked_conv_stack as masked_conv
 from jaxsparse.ops.masked_dense.api import masked_dense as masked_dense
 from jaxsparse.ops.masked_dense.api import token_index as token_index
 from jaxsparse.ops.masked_matmul.api import masked_matmul as masked_matmul
+from jaxsparse.ops.masked_norm.api import masked_norm as masked_norm
+from jaxsparse.ops.masked_pool.api import masked_pool as masked_pool
 from jaxsparse.ops.pruned_conv.api import pruned_conv as pruned_conv
 from jaxsparse.ops.pruned_matmul.api import pruned_matmul as pruned_matmul
 from jaxsparse.ops.route.api import Routing as Routing
@@ -20,6 +22,8 @@ __all__ = [
     "masked_conv_stack",
     "masked_dense",
     "masked_matmul",
+    "masked_norm",
+    "masked_pool",
     "pruned_conv",
     "pruned_matmul",
     "route",

@@ -1,0 +1,1 @@
+"""`masked_norm`: normalisation by the statistics of the positions that count."""

@@ -1,0 +1,1 @@
+"""`masked_pool`: pooling over the positions that count."""

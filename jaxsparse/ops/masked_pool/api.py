@@ -1,0 +1,105 @@
+"""`masked_pool`: the public face. XLA's windows, so there is one form for every platform."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
+
+from jaxsparse.core.checks import as_array, check_float, check_rank
+from jaxsparse.core.geometry import Geometry, pair, resolve_padding
+from jaxsparse.core.masks import check_mask
+from jaxsparse.core.types import Padding, Pair, Pooling
+from jaxsparse.core.variables import takes_variables
+from jaxsparse.ffi import Implementation, lift
+from jaxsparse.ffi.platform import NAMES, implementation_key, plan
+from jaxsparse.index import TileIndex
+from jaxsparse.index.broadcast import fit_index
+from jaxsparse.reference import masked_pool as reference
+
+KINDS: tuple[Pooling, ...] = ("max", "avg")
+
+
+@takes_variables
+def masked_pool(
+    x: Float[ArrayLike, "B H W C"],
+    mask: Bool[ArrayLike, "B H W"] | TileIndex,
+    window_shape: Pair,
+    *,
+    strides: Pair | None = None,
+    padding: Padding = "VALID",
+    kind: Pooling = "max",
+    base: Float[ArrayLike, "B Ho Wo C"] | None = None,
+    implementation: Implementation = None,
+) -> Float[Array, "B Ho Wo C"]:
+    """Pooling over the active positions of each window, with the arguments of flax's poolings.
+
+    Other positions are never read into a result (they may hold NaN) and do not count in a mean.
+    `js.mask.pool(mask, window_shape, strides, padding)` is the mask of the result. Differentiable
+    in x and base.
+
+    Args:
+        x: float32, bfloat16 or float16 [B, H, W, C].
+        mask: bool[B, H, W], or of a batch of 1, of the positions of x; or a `TileIndex` of it.
+        window_shape: one or two positive ints.
+        strides: one or two positive ints; None is 1.
+        padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)).
+            Positions in the padding do not count.
+        kind: "max", or "avg": the mean over active positions, summed in float32.
+        base: what a window without an active position gives, of the result's shape and x's dtype;
+            None means zeros.
+        implementation: None, "cuda", "cpu", "reference", or a sequence of them. XLA's own
+            operations run in each case.
+
+    Returns:
+        [B, Ho, Wo, C] of x's dtype.
+
+    Raises:
+        TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
+            ValueError when a named implementation cannot run.
+    """
+    check_rank("x", x, 4, "NHWC [B, H, W, C]")
+    x = as_array("x", x)
+    check_float("x", x)
+    if kind not in KINDS:
+        raise ValueError(f"kind={kind!r} is none of {', '.join(map(repr, KINDS))}")
+    window = pair(window_shape, "window_shape")
+    steps = pair(1 if strides is None else strides, "strides")
+    size = (x.shape[1], x.shape[2])
+    pads = resolve_padding(padding, size, window, steps, (1, 1))
+    out = Geometry(steps, pads, (1, 1), (1, 1), 1).out_size(size, window)
+    shape = (x.shape[0], *out, x.shape[3])
+    if base is not None:
+        check_rank("base", base, 4)
+        base = as_array("base", base)
+        if base.shape != shape or base.dtype != x.dtype:
+            raise ValueError(
+                f"base is {base.dtype}{list(base.shape)}; the result is {x.dtype}{list(shape)}"
+            )
+    if implementation_key(implementation) is not None:
+        plan("masked_pool", implementation, NAMES)
+    arrays = lift(x, _positions(mask, (x.shape[0], *size)), base)
+    return _run(window, steps, pads, kind, *arrays)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _run(
+    window: tuple[int, int],
+    strides: tuple[int, int],
+    pads: tuple[tuple[int, int], tuple[int, int]],
+    kind: Pooling,
+    x: jax.Array,
+    mask: jax.Array,
+    base: jax.Array | None,
+) -> jax.Array:
+    return reference.masked_pool(x, mask, base, window, strides, pads, kind)
+
+
+def _positions(mask: Any, shape: tuple[int, int, int]) -> jax.Array:
+    if isinstance(mask, TileIndex):
+        return fit_index("mask", mask, shape, "x's positions are").cover()
+    takes = "a bool mask or a TileIndex"
+    return check_mask("mask", mask, shape, fixed=2, of="x's positions are", takes=takes)
