@@ -123,11 +123,14 @@ def _kind(device: Any) -> str:
 
 
 def _ops() -> dict[str, Any]:
-    """For each op: what it runs on this machine, why not the others, and which variants of its own
-    it chooses among.
+    """For each op that has kernels: what it runs on this machine, why not the others, and which
+    variants of its own it chooses among.
     """
     package = importlib.import_module("jaxsparse")
-    ops = [n for n, f in vars(package).items() if _takes_implementation(f)]
+    offered_by = importlib.import_module("jaxsparse.ffi.platform").offered_by
+    settings = {package.config, package.explain}
+    found = {n: f for n, f in vars(package).items() if _takes_implementation(f)}
+    ops = [n for n, f in found.items() if f not in settings and len(offered_by(n)) > 1]
     return {name: _attempt(lambda name=name: _op(name)) for name in sorted(ops)}
 
 

@@ -16,10 +16,12 @@ from jaxsparse.core.masks import check_mask
 from jaxsparse.core.types import Norm
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
-from jaxsparse.ffi.platform import NAMES, implementation_key, plan
+from jaxsparse.ffi.platform import NAMES, implementation_key, offers, plan
 from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import fit_index
 from jaxsparse.reference import masked_norm as reference
+
+offers("masked_norm", "reference")  # XLA's operations, on every platform
 
 KINDS: tuple[Norm, ...] = ("batch", "group", "layer")
 _TAKES = "a bool mask or a TileIndex"

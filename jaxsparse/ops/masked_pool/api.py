@@ -15,10 +15,12 @@ from jaxsparse.core.masks import check_mask
 from jaxsparse.core.types import Padding, Pair, Pooling
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
-from jaxsparse.ffi.platform import NAMES, implementation_key, plan
+from jaxsparse.ffi.platform import NAMES, implementation_key, offers, plan
 from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import fit_index
 from jaxsparse.reference import masked_pool as reference
+
+offers("masked_pool", "reference")  # XLA's operations, on every platform
 
 KINDS: tuple[Pooling, ...] = ("max", "avg")
 
