@@ -4,6 +4,7 @@ import functools
 
 import jax
 import numpy as np
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite
 
 import jaxsparse as js
@@ -118,6 +119,7 @@ def spec_of(kind, **changes):
         oracle=oracle_of(kind),
         floats=("x", "scale", "bias", "base"),
         sharded=frozenset({"x", "base", "mask"}),
+        split=Split({"x": 0, "base": 0, "mask": 0}),
         empty=empty,
         unread=unread,
         scale=4.0,

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite
 
 import jaxsparse as js
@@ -63,6 +64,7 @@ def spec_of(kind, **changes):
         oracle=want,
         floats=("x", "base"),
         sharded=frozenset({"x", "base", "mask"}),
+        split=Split({"x": 0, "base": 0, "mask": 0}),
         empty=lambda rng: {k: v[:0] for k, v in draw(rng, 0.5).items()},
         unread=lambda operands: {
             "x": np.broadcast_to(~operands["mask"][..., None], operands["x"].shape)
