@@ -142,7 +142,8 @@ def _mesh(leaf: Any) -> Any:
 
 def _alone(leaves: Sequence[Any]) -> bool:
     """Nothing to split: no elements, one device, a mesh of the user's own axes, or no jit."""
-    if 0 in leaves[0].shape or jax.config.jax_disable_jit:
+    no_jit = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
+    if 0 in leaves[0].shape or no_jit:
         return True
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.manual_axes or mesh.explicit_axes:
