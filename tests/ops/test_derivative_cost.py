@@ -12,8 +12,14 @@ import pytest
 from ops.op_report import suites
 from ops.op_spec import float_leaves, loss_of, placed, split, weights_for
 
+from jaxsparse.ffi.platform import offered_by
+
 ON_CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="counts the calls of the CPU")
-SPECS = {suite.spec.name: suite.spec for suite in suites() if suite.spec.differentiable}
+SPECS = {
+    suite.spec.name: suite.spec
+    for suite in suites()
+    if suite.spec.differentiable and "cpu" in offered_by(suite.spec.serves[0].__name__)
+}
 TARGET = re.compile(r'custom_call_target="jaxsparse_(\w+)"')
 LISTS = {"mask_index", "reach_index", "pack_mask", "unpack_mask"}
 #: spec -> calls of a call, of its gradient for all operands, and the bytes that this saves.
