@@ -5,8 +5,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from jaxsparse.core.late import when_imported
-from jaxsparse.nn.pruned import pruned_conv_general_dilated as pruned_conv_general_dilated
-from jaxsparse.nn.pruned import pruned_dot_general as pruned_dot_general
+from jaxsparse.nn.injected import pruned_conv_general_dilated as pruned_conv_general_dilated
+from jaxsparse.nn.injected import pruned_dot_general as pruned_dot_general
+from jaxsparse.nn.training import pruned as pruned
 
 if TYPE_CHECKING:
     from jaxsparse.nn import linen as linen
@@ -19,6 +20,7 @@ _MODULES = ("linen", "nnx")
 __all__ = [
     "linen",
     "nnx",
+    "pruned",
     "pruned_conv_general_dilated",
     "pruned_dot_general",
 ]

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import jax
 import msgspec
 
+from jaxsparse.pruned import model as package
 from jaxsparse.pruned.files import check, decode, encode, write
 from jaxsparse.pruned.model.tree import named, naming
 from jaxsparse.pruned.weight import PrunedWeight
@@ -16,6 +17,9 @@ INDEX = "plans.json"
 
 #: A pytree of arrays: flax's dicts or nnx's state, or any other.
 Tree = TypeVar("Tree")
+
+#: A flax module, linen's or nnx's.
+Module = TypeVar("Module")
 
 
 class LayerReport(msgspec.Struct, frozen=True):
@@ -51,7 +55,8 @@ class PrunedModel:
     are for `positions`; print it.
 
     `model[path]` is a plan. `masked(params)` is the tree to fine-tune, `values(params)` the plans
-    with the values of a tree after that; `save` and `load` a folder.
+    with the values of a tree after that, `apply(module)` a flax model that runs on the plans;
+    `save` and `load` a folder.
     """
 
     plans: dict[str, PrunedWeight]
@@ -79,7 +84,7 @@ class PrunedModel:
             TypeError, ValueError: when a planned weight is not in `params`, or is not an array of
                 the plan's shape, naming its path.
         """
-        self._check_paths(params)
+        self.check_paths(params)
         return jax.tree.unflatten(
             jax.tree.structure(params),
             [
@@ -94,14 +99,38 @@ class PrunedModel:
         Raises:
             TypeError, ValueError: as `masked`.
         """
-        self._check_paths(params)
+        self.check_paths(params)
         return {n: self._valued(n, leaf) for n, leaf in named(params) if n in self.plans}
+
+    def apply(self, module: Module) -> Module:
+        """A model that runs on the plans: `module` whose planned Dense (nnx: Linear) and Conv
+        layers multiply by the kept weights, everything else as it is. For inference: the plans'
+        values are constants of what is compiled. To train, see `js.nn.pruned`.
+
+        Args:
+            module: of linen, not bound; the result's `init`, `apply` and calls take the same
+                variables, of whose planned kernels only the shapes count. Of nnx; the result is a
+                copy, whose planned kernels have zeros.
+
+        Returns:
+            A module of the same kind.
+
+        Raises:
+            TypeError, ValueError: for no flax module; for a plan whose path has no such layer, one
+                of another shape or with other groups, naming the path (linen: when it is called).
+        """
+        return package.applied(self, module)
 
     def _valued(self, name: str, leaf: Any) -> PrunedWeight:
         with naming(name):
             return self.plans[name].from_dense(leaf)
 
-    def _check_paths(self, params: Any) -> None:
+    def check_paths(self, params: object) -> None:
+        """Whether every plan is of a leaf of `params`.
+
+        Raises:
+            ValueError: naming a path that is not there.
+        """
         there = {name for name, _ in named(params)}
         missing = sorted(set(self.plans) - there)
         if missing:

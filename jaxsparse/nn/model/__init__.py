@@ -1,0 +1,1 @@
+"""Whole flax models on the plans of `js.prune_model`."""
