@@ -30,7 +30,6 @@ from jaxsparse.index.checks import (
     max_tiles,
 )
 from jaxsparse.index.compact import ListSpec, list_tiles
-from jaxsparse.mask.draw import draw_index
 from jaxsparse.select.config import settings
 
 _DATA = ("ids", "count", "overflow", "words")
@@ -160,7 +159,7 @@ class TileIndex:
         if not concrete or self.count.ndim:
             return head + ")"
         more = ", overflow" if bool(self.overflow) else ""
-        return f"{head}, count={int(self.count)}{more})\n{draw_index(self)}"
+        return f"{head}, count={int(self.count)}{more})"
 
 
 @jax.jit

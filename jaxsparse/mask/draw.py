@@ -28,13 +28,13 @@ class Indexed(Protocol):
 
 @takes_variables
 def show(mask_or_index: Bool[ArrayLike, "... H W"] | Indexed) -> None:
-    """Print the drawing of a bool[H, W] or bool[B, H, W] mask or of a `TileIndex`.
+    """Print the drawing of a bool[H, W] or bool[B, H, W] mask, or a `TileIndex` and its drawing.
 
     Raises:
         TypeError: for anything else, and under a jax transformation.
     """
     if isinstance(mask_or_index, Indexed):
-        print(mask_or_index)
+        print(f"{mask_or_index}\n{draw_index(mask_or_index)}")
     else:
         print(draw_mask(as_images(mask_or_index)))
 

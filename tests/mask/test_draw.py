@@ -19,9 +19,6 @@ def test_two_pixels_to_a_character():
 def test_listed_tiles_are_grey():
     index = js.tile_index(CROSS, (4, 4), implementation="reference")
     assert draw_index(index, columns=80).splitlines()[1:] == ["▀▄░░", "▀▀▀░"]
-    assert str(index).startswith(
-        "TileIndex(shape=(1, 4, 5), tile=(4, 4), capacity=2, align='grid', count=1)\n"
-    )
 
 
 def test_large_masks_are_scaled_down():
@@ -35,11 +32,19 @@ def test_large_masks_are_scaled_down():
 def test_show_prints(capsys):
     js.show(CROSS)
     js.show(CROSS[0])
-    js.show(js.tile_index(CROSS, (2, 2), align="component"))
+    index = js.tile_index(CROSS, (2, 2), align="component")
+    js.show(index)
     out = capsys.readouterr().out
     assert out.count("▀▀▀") == 3
+    assert f"\n{index}\nimage 0: " in out
     with pytest.raises(TypeError, match="a mask is bool"):
         js.show(np.zeros(3))
+
+
+def test_repr_is_one_line():
+    index = js.tile_index(CROSS, (4, 4), implementation="reference")
+    told = "TileIndex(shape=(1, 4, 5), tile=(4, 4), capacity=2, align='grid', count=1)"
+    assert repr(index) == str(index) == told
 
 
 def test_no_drawing_of_what_has_no_values():
