@@ -51,6 +51,8 @@ CASES = {
         (TOKENS, normal(4, 5), jnp.arange(6) < 4),
         {"bias": normal(5), "base": normal(6, 5)},
     ),
+    "masked_norm": (js.masked_norm, (X, MASK), {"scale": normal(4), "bias": normal(4)}),
+    "masked_pool": (js.masked_pool, (X, MASK, (2, 2)), {}),
     "masked_matmul": (
         js.masked_matmul,
         (TOKENS, normal(4, 5)),
