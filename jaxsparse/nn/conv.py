@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -23,8 +22,6 @@ from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import OF_RESULT
 from jaxsparse.nn.checks import check_array, check_like_result
 from jaxsparse.ops import masked_conv
-from jaxsparse.recorder import Recorder
-from jaxsparse.recorder.types import check_recorder
 
 STRINGS = ("SAME", "SAME_LOWER", "VALID")
 MASK_TAKES = "a bool mask or a TileIndex (flax's mask of weights is an argument of the layer)"
@@ -104,7 +101,7 @@ def run(
     x: Float[Array, "*batch H W C"],
     kernel: Float[Array, "kh kw C/g O"],
     bias: Float[Array, "O"] | None,
-    mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex | None,
+    mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex,
     base: Float[ArrayLike, "*batch Ho Wo O"] | None,
     residual: Float[ArrayLike, "*batch Ho Wo O"] | None,
     *,
@@ -115,13 +112,11 @@ def run(
     activation: Activation | None,
     precision: Any,
     preferred_element_type: Any,
-    record: bool | int = False,
-    recorder: Recorder | None = None,
     implementation: Implementation,
-) -> Float[Array, "*batch Ho Wo O"] | tuple[Float[Array, "*batch Ho Wo O"], Recorder]:
+) -> Float[Array, "*batch Ho Wo O"]:
     """`js.masked_conv` with any number of batch axes, as flax's Conv has them.
 
-    A TileIndex has all batch axes flattened into one; a mask of None is one of every pixel.
+    A TileIndex has all batch axes flattened into one.
 
     Raises:
         TypeError, ValueError: naming the layer's argument; and what `js.masked_conv` raises.
@@ -149,11 +144,7 @@ def run(
             shape = (*batch, *out, kernel.shape[3])
             check_like_result(name, given, shape, np.dtype(preferred_element_type or x.dtype))
             flat[name] = jnp.asarray(given).reshape(many, *shape[-3:])
-    if recorder is not None:
-        check_recorder("inputs", recorder, x.shape)
-        codes = recorder.codes.reshape(many, *size, recorder.codes.shape[-1])
-        recorder = dataclasses.replace(recorder, codes=codes)
-    found: Any = masked_conv(
+    y = masked_conv(
         x.reshape(many, *x.shape[-3:]),
         kernel,
         mask,
@@ -166,13 +157,6 @@ def run(
         **flat,
         precision=precision,
         preferred_element_type=preferred_element_type,
-        record=record,
-        recorder=recorder,
         implementation=implementation,
     )
-    y, noted = found if record else (found, None)
-    y = y.reshape(*batch, *y.shape[1:])
-    if noted is None:
-        return y
-    codes = noted.codes.reshape(*batch, *noted.codes.shape[1:])
-    return y, dataclasses.replace(noted, codes=codes)
+    return y.reshape(*batch, *y.shape[1:])

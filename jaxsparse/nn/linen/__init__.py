@@ -1,19 +1,9 @@
 """Layers for flax.linen."""
 
-from jaxsparse.nn.linen.bounded import BoundedDense as BoundedDense
 from jaxsparse.nn.linen.masked_conv import MaskedConv as MaskedConv
 from jaxsparse.nn.linen.masked_dense import MaskedDense as MaskedDense
 from jaxsparse.nn.linen.moe import MoE as MoE
 from jaxsparse.nn.linen.pruned import PrunedConv as PrunedConv
 from jaxsparse.nn.linen.pruned import PrunedDense as PrunedDense
-from jaxsparse.nn.linen.sequential import Sequential as Sequential
 
-__all__ = [
-    "BoundedDense",
-    "MaskedConv",
-    "MaskedDense",
-    "MoE",
-    "PrunedConv",
-    "PrunedDense",
-    "Sequential",
-]
+__all__ = ["MaskedConv", "MaskedDense", "MoE", "PrunedConv", "PrunedDense"]

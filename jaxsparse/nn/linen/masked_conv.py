@@ -13,8 +13,6 @@ from jaxsparse.ffi import Implementation
 from jaxsparse.index import TileIndex
 from jaxsparse.nn import conv
 from jaxsparse.nn.checks import check_dtypes
-from jaxsparse.ops.masked_conv.recorded import check_record
-from jaxsparse.recorder import Recorder
 
 
 class MaskedConv(linen.Conv):
@@ -22,12 +20,10 @@ class MaskedConv(linen.Conv):
 
     Every field of `flax.linen.Conv` with its name, default and meaning (`mask` is flax's mask on
     the *weights*), and the same parameters: a checkpoint of a Conv loads unchanged, both ways.
-    Three more fields:
+    Two more fields:
 
     Attributes:
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
-        record: with activation="relu6", return the result's recorder, too: codes of all channels of
-            a pixel (True), or of so many at a time.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Raises:
@@ -37,7 +33,6 @@ class MaskedConv(linen.Conv):
     """
 
     activation: Activation | None = None
-    record: bool | int = False
     implementation: Implementation = None
 
     def __post_init__(self) -> None:
@@ -49,7 +44,6 @@ class MaskedConv(linen.Conv):
             self.feature_group_count,
             self.features,
         )
-        check_record(self.record, self.activation, self.features)
         check_dtypes(dtype=self.dtype, param_dtype=self.param_dtype)
         if self.conv_general_dilated is not None or self.conv_general_dilated_cls is not None:
             raise ValueError("conv_general_dilated: MaskedConv brings its own convolution")
@@ -63,11 +57,7 @@ class MaskedConv(linen.Conv):
         *,
         base: Float[ArrayLike, "*batch Ho Wo features"] | None = None,
         residual: Float[ArrayLike, "*batch Ho Wo features"] | None = None,
-        recorder: Recorder | None = None,
-    ) -> (
-        Float[Array, "*batch Ho Wo features"]
-        | tuple[Float[Array, "*batch Ho Wo features"], Recorder]
-    ):
+    ) -> Float[Array, "*batch Ho Wo features"]:
         """`where(mask, activation(conv(inputs) + bias + residual), base)`.
 
         Args:
@@ -75,24 +65,20 @@ class MaskedConv(linen.Conv):
                 as in flax.
             mask: the output pixels to compute, bool[*batch, Ho, Wo] or a `js.TileIndex` of
                 all batch axes flattened; None computes every pixel with XLA's dense convolution,
-                exactly like flax
-                (with a recorder, or to record, every pixel counts as active).
+                exactly like flax.
             base: what the other pixels are, in the result's dtype; None means zeros. Not read when
                 `mask` is None.
             residual: added before the activation, in the result's shape and dtype.
-            recorder: of the inputs, as the layer before returned it: what it has decided is not
-                multiplied.
 
         Returns:
-            [*batch, Ho, Wo, features] in the promoted dtype; with `record` a pair: that,
-            and its `js.recorder.Recorder`.
+            [*batch, Ho, Wo, features] in the promoted dtype.
 
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
         """
         conv.check_inputs(inputs, self.feature_group_count)
         inputs = jnp.asarray(inputs)
-        if mask is None and recorder is None and not self.record:
+        if mask is None:
             return conv.finish_dense(super().__call__(inputs), self.activation, residual)
         shape = (*self.kernel_size, inputs.shape[-1] // self.feature_group_count, self.features)  # pyright: ignore
         kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
@@ -104,18 +90,17 @@ class MaskedConv(linen.Conv):
         if self.use_bias:
             bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype)
         x, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
-        return self._masked(x, kernel, bias, mask, base, residual, recorder)
+        return self._masked(x, kernel, bias, mask, base, residual)
 
     def _masked(
         self,
         x: jax.Array | None,
         kernel: jax.Array | None,
         bias: jax.Array | None,
-        mask: ArrayLike | TileIndex | None,
+        mask: ArrayLike | TileIndex,
         base: ArrayLike | None,
         residual: ArrayLike | None,
-        recorder: Recorder | None,
-    ) -> jax.Array | tuple[jax.Array, Recorder]:
+    ) -> jax.Array:
         assert x is not None
         assert kernel is not None
         return conv.run(
@@ -132,7 +117,5 @@ class MaskedConv(linen.Conv):
             activation=self.activation,
             precision=self.precision,
             preferred_element_type=None,
-            record=self.record,
-            recorder=recorder,
             implementation=self.implementation,
         )

@@ -21,8 +21,6 @@ from jaxsparse.nn import conv
 from jaxsparse.nn.checks import check_dtypes
 from jaxsparse.nn.nnx.signature import ConstructorSignature
 from jaxsparse.nn.types import Initializer, MaskedPadding, Steps
-from jaxsparse.ops.masked_conv.recorded import check_record
-from jaxsparse.recorder import Recorder
 
 
 class MaskedConv(nnx.Conv):
@@ -30,7 +28,7 @@ class MaskedConv(nnx.Conv):
 
     Every argument of `flax.nnx.Conv` with its name, default and meaning (`mask` is flax's mask on
     the *weights*), and the same parameters: the state of a Conv loads unchanged, both ways.
-    Three more arguments, `activation`, `record` and `implementation`:
+    Two more arguments, `activation` and `implementation`:
 
     Args:
         in_features: channels of the input.
@@ -38,8 +36,6 @@ class MaskedConv(nnx.Conv):
         kernel_size: two ints.
         strides: one or two positive ints; None is 1.
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
-        record: with activation="relu6", return the result's recorder, too: codes of all channels of
-            a pixel (True), or of so many at a time.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
 
@@ -77,7 +73,6 @@ class MaskedConv(nnx.Conv):
         promote_dtype: PromoteDtypeFn = promote_dtype,
         preferred_element_type: DTypeLike | None = None,
         activation: Activation | None = None,
-        record: bool | int = False,
         implementation: Implementation = None,
         rngs: nnx.Rngs,
         kernel_metadata: Mapping[str, object] = MappingProxyType({}),
@@ -91,7 +86,6 @@ class MaskedConv(nnx.Conv):
             feature_group_count,
             out_features,
         )
-        check_record(record, activation, out_features)
         check_dtypes(dtype=dtype, param_dtype=param_dtype)
         if conv_general_dilated is not None:
             raise ValueError("conv_general_dilated: MaskedConv brings its own convolution")
@@ -117,7 +111,6 @@ class MaskedConv(nnx.Conv):
             bias_metadata=bias_metadata,
         )
         self.activation: Activation | None = activation
-        self.record: bool | int = record
         self.implementation: Implementation = (
             implementation
             if implementation is None or isinstance(implementation, str)
@@ -131,8 +124,7 @@ class MaskedConv(nnx.Conv):
         *,
         base: Float[ArrayLike, "*batch Ho Wo O"] | None = None,
         residual: Float[ArrayLike, "*batch Ho Wo O"] | None = None,
-        recorder: Recorder | None = None,
-    ) -> Float[Array, "*batch Ho Wo O"] | tuple[Float[Array, "*batch Ho Wo O"], Recorder]:
+    ) -> Float[Array, "*batch Ho Wo O"]:
         """`where(mask, activation(conv(inputs) + bias + residual), base)`.
 
         Args:
@@ -140,24 +132,20 @@ class MaskedConv(nnx.Conv):
                 as in flax.
             mask: the output pixels to compute, bool[*batch, Ho, Wo] or a `js.TileIndex` of
                 all batch axes flattened; None computes every pixel with XLA's dense convolution,
-                exactly like flax
-                (with a recorder, or to record, every pixel counts as active).
+                exactly like flax.
             base: what the other pixels are, in the result's dtype; None means zeros. Not read when
                 `mask` is None.
             residual: added before the activation, in the result's shape and dtype.
-            recorder: of the inputs, as the layer before returned it: what it has decided is not
-                multiplied.
 
         Returns:
-            [*batch, Ho, Wo, out_features] in the promoted dtype, or in preferred_element_type;
-            with `record` a pair: that, and its `js.recorder.Recorder`.
+            [*batch, Ho, Wo, out_features] in the promoted dtype, or in preferred_element_type.
 
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
         """
         conv.check_inputs(inputs, self.feature_group_count)
         inputs = jnp.asarray(inputs)
-        if mask is None and recorder is None and not self.record:
+        if mask is None:
             return conv.finish_dense(super().__call__(inputs), self.activation, residual)
         kernel = self.kernel[...]
         if self.mask is not None:
@@ -182,7 +170,5 @@ class MaskedConv(nnx.Conv):
             activation=self.activation,
             precision=self.precision,
             preferred_element_type=self.preferred_element_type,
-            record=self.record,
-            recorder=recorder,
             implementation=self.implementation,
         )
