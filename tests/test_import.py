@@ -51,7 +51,7 @@ def test_third_party_packages_are_not_loaded():
 )
 def test_lazy_parts_are_there(use):
     """Each in a process of its own: nothing else has loaded it."""
-    fresh(f"import jaxsparse as js\n{use}")
+    assert fresh(f"import jaxsparse as js\nprint(callable({use}))") == "True\n"
 
 
 def test_tune_stays_a_function_when_its_package_is_loaded():

@@ -1,5 +1,5 @@
-"""The package's pytrees in flax's checkpoints: `flax.serialization` writes their arrays, and
-what is static of them, which a target must have alike. Run once `flax.serialization` is imported.
+"""The package's pytrees in flax's checkpoints: `flax.serialization` writes their arrays and
+their static fields, which a target must share. Run once `flax.serialization` is imported.
 """
 
 import dataclasses
@@ -60,8 +60,8 @@ def from_state(target: Any, state: Any) -> Any:
     """`target` with the arrays of a state dict.
 
     Raises:
-        ValueError: when the state dict is of something else, or what is static or a shape or a
-            dtype differs, saying where and how.
+        ValueError: when the state dict is of something else, or a static field, a shape or a dtype
+            differs, saying where and how.
     """
     kind, where = type(target).__name__, serialization.current_path()
     children = _children(target)

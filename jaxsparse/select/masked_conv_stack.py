@@ -11,6 +11,8 @@ from jaxsparse.select.variants import also_runs
 
 OP = "masked_conv_stack"
 MAX_LAYERS = 12  # cuda/kernels: kMaxStack
+#: Of an image, and pixels of a list, as the handler takes them (cuda/ffi/masked_conv/stack.cc).
+MOST_SIDE, MOST_SLOTS = 2**28, 2**30
 #: The variants: all layers in one launch, or one call of `masked_conv` a layer.
 ONE_LAUNCH, LAYERS = "one launch", "layers"
 
@@ -65,7 +67,8 @@ def reason_against(problem: StackProblem) -> str | None:
         return f"tile={problem.tile}, align={problem.align!r}: it takes aligned multiples of 8"
     if 0 in x:
         return "x is empty"
-    if problem.capacity * math.prod(problem.tile) >= 2**31 or math.prod(x) * 2 > 1 << 36:
+    slots = problem.capacity * math.prod(problem.tile)
+    if slots > MOST_SLOTS or max(x[:3]) > MOST_SIDE or math.prod(x) * 2 > 1 << 36:
         return "x has too many pixels"
     if problem.single:
         return "js.config(variant=) names a variant of one layer"

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 import jaxsparse as js
@@ -50,6 +51,8 @@ def test_code_runs(page, tmp_path, monkeypatch):
     with jax.default_matmul_precision("highest"):  # a GPU's default is TF32
         for line, code in blocks(page):
             exec(compile("\n" * line + code, name(page), "exec"), known)
+    arrays = {n: v for n, v in known.items() if isinstance(v, jax.Array)}
+    assert [n for n, v in arrays.items() if np.isnan(np.asarray(v, np.float32)).any()] == []
 
 
 def test_few_blocks_are_left_out():

@@ -14,7 +14,7 @@ using contract::Checker;
 using ffi::DataType;
 
 constexpr char kOp[] = "masked_conv_stack";
-constexpr int64_t kMostSide = int64_t{1} << 28;  // of an image and of a window, and times a tile
+constexpr int64_t kMostSide = int64_t{1} << 28;  // of an image, a window and a tile
 constexpr int64_t kMostSlots = int64_t{1} << 30;
 constexpr size_t kShared = 4;  // operands before those of the layers: x, ids, count, words
 

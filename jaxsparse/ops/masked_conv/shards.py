@@ -1,6 +1,6 @@
-"""How a mesh splits a convolution: by the images, by the outputs O, by the channels C where their
-sum is all that is done; one by pixels also by these. A shard lists the active tiles of its own
-images itself, from the words of their mask.
+"""How a mesh splits a convolution: by the images; by the outputs O; by the channels C where nothing
+follows the sum over them; a 1x1 window also by rows and columns. A shard lists the active tiles of
+its own images itself, from the words of their mask.
 """
 
 import dataclasses

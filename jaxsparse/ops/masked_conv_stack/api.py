@@ -290,7 +290,7 @@ def _split(
     bases: Sequence[jax.Array],
     index: TileIndex,
 ) -> Results:
-    """`alone`, which a mesh splits by the images: a shard lists the tiles of its own."""
+    """`alone`, split over a mesh by the images: each shard lists the tiles of its own images."""
     count, images = len(kernels), "b . . ."
     rule = Rule(
         OP,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from jaxsparse.bench.unseen.draw import CPU, GPU, OPS, draw
+from jaxsparse.bench.unseen.draw import CPU, GPU, OPS, Limits, draw
 from jaxsparse.bench.unseen.run import How, Seen, see
 from jaxsparse.bench.unseen.summary import rank_correlation, summary, worst
 
@@ -71,7 +71,7 @@ def test_rank_correlation():
 @pytest.mark.slow
 @pytest.mark.parametrize("op", OPS)
 def test_a_problem_is_measured_and_right(op):
-    drawn = draw(op, 1, 1, "float32", CPU.__class__(2**14, 2**22))[0]
+    drawn = draw(op, 1, 1, "float32", Limits(2**14, 2**22))[0]
     seen = see(drawn, How(samples=1, torch=False))
     assert not seen.wrong
     assert seen.ours

@@ -33,7 +33,7 @@ bool MaskedConvIsNarrow(const MaskedConvArgs& args) {
   const ConvGeometry& g = args.geometry;
   return args.in_type != DType::kF32 && g.groups == 1 && g.in_c >= 1 &&
          g.in_c <= simt::kNarrowChannels && Depth(g) >= 1 && Depth(g) <= 16 * simt::kNarrowSteps &&
-         16 * simt::kNarrowSteps * Reach(g) <= INT32_MAX && g.out_c % 8 == 0 &&
+         Reach(g) <= INT32_MAX / (16 * simt::kNarrowSteps) && g.out_c % 8 == 0 &&
          g.out_c <= (1 << 20) && g.batch * g.out_h * g.out_w <= INT32_MAX &&
          args.x_words == nullptr && g.lhs_dilation_h == 1 && g.lhs_dilation_w == 1;
 }
