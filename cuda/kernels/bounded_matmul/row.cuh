@@ -24,7 +24,7 @@ __device__ LayerView<Index> ViewOfLayer(const BoundedMatmulArgs& args) {
   view.weights = args.weights;
   view.bias = args.bias;
   view.last = args.n_in == 0 ? 0 : static_cast<uint32_t>(args.n_in - 1);
-  view.entries = args.n_in == 0 ? 0 : static_cast<uint32_t>(args.entries);
+  view.entries = args.n_in == 0 ? 0 : static_cast<uint32_t>(args.entries) & ~3u;
   return view;
 }
 

@@ -70,7 +70,7 @@ __device__ LayerView<Index> LayerOf(const StackView& stack, uint32_t layer, uint
   view.weights = stack.weights + weight;
   view.bias = stack.bias + __ldg(row + 2);
   view.last = inputs == 0 ? 0 : inputs - 1;
-  view.entries = inputs == 0 ? 0 : static_cast<uint32_t>(min(left, int64_t{INT32_MAX}));
+  view.entries = inputs == 0 ? 0 : static_cast<uint32_t>(min(left, int64_t{INT32_MAX})) & ~3u;
   return view;
 }
 

@@ -15,7 +15,8 @@ struct Quad {
   float weight[4];
 };
 
-// One layer of a packed stack. Units are multiples of four entries, so every load is aligned.
+// One layer of a packed stack. Units are multiples of four entries, so every load is aligned; a
+// start that is not a multiple of four, or negative, is data that nothing packed, and is cut.
 template <typename Index>
 struct LayerView {
   const int32_t* starts;  // [units + 1]
@@ -23,9 +24,11 @@ struct LayerView {
   const float* weights;  // [entries of a row], or [entries of a bundle][kBundle]
   const float* bias;
   uint32_t last;     // the largest index that may be read
-  uint32_t entries;  // that may be read
+  uint32_t entries;  // that may be read: a multiple of four
 
-  __device__ uint32_t Begin(uint32_t unit) const { return __ldg(starts + unit); }
+  __device__ uint32_t Begin(uint32_t unit) const {
+    return static_cast<uint32_t>(__ldg(starts + unit)) & ~3u;
+  }
   __device__ uint32_t End(uint32_t unit) const {
     return min(static_cast<uint32_t>(__ldg(starts + unit + 1)), entries);
   }
