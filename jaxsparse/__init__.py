@@ -40,6 +40,7 @@ from jaxsparse.select import checked as checked
 from jaxsparse.select import config as config
 from jaxsparse.select import explain as explain
 from jaxsparse.select import variants as variants
+from jaxsparse.tune import record_masks as record_masks
 from jaxsparse.tune import tune as tune
 from jaxsparse.version import __version__ as __version__
 
@@ -73,6 +74,7 @@ __all__ = [
     "pruned",
     "pruned_conv",
     "pruned_matmul",
+    "record_masks",
     "recorder",
     "route",
     "show",

@@ -29,6 +29,7 @@ class Site:
 
 _tokens = itertools.count(-1, -1)  # never one of explain's
 _open: dict[int, list[Site]] = {}
+_listeners: dict[int, Callable[[tuple[Any, ...]], None]] = {}
 
 
 @contextlib.contextmanager
@@ -41,6 +42,18 @@ def watching() -> Iterator[list[Site]]:
             yield _open[token]
     finally:
         del _open[token]
+
+
+@contextlib.contextmanager
+def listening(see: Callable[[tuple[Any, ...]], None]) -> Iterator[None]:
+    """Call `see` with the traced operands of every site that is traced inside the `with` block."""
+    token = next(_tokens)
+    _listeners[token] = see
+    try:
+        with override(explain=token):
+            yield
+    finally:
+        del _listeners[token]
 
 
 def watch(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Site]:
@@ -64,8 +77,11 @@ def watch(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Site]:
 def note(
     problem: Problem, branches: Mapping[str, Callable[..., Any]], operands: tuple[Any, ...]
 ) -> None:
-    """Called by `select` for every choice: keep it when someone is watching this trace."""
-    sites = _open.get(settings().explain or 0)
+    """Called by `select` for every choice: keep it when this trace is watched."""
+    token = settings().explain or 0
+    if token in _listeners:
+        _listeners[token](operands)
+    sites = _open.get(token)
     if sites is None:
         return
     shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), operands)

@@ -1,0 +1,56 @@
+"""`js.record_masks`: the masks that a model's operations are given while it runs."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxsparse.index import TileIndex
+from jaxsparse.select.sites import listening
+
+
+def record_masks(fn: Callable[..., object], batches: Iterable[Any]) -> list[np.ndarray]:
+    """The masks that the operations with a `TileIndex` (`masked_conv`) see while `fn` runs.
+
+    They are what `js.tune(fn, ..., masks=)` takes: variants are then measured on masks of the
+    user's own data, not on drawn ones (DynaSpa 3.2 searches on such a sample).
+
+    Args:
+        fn: a function that may be jitted. It is compiled once more, with copies of its masks to
+            the host in it, and run on each batch; its result is dropped.
+        batches: what `fn` is called with, one call each: a tuple holds the arguments of a call,
+            anything else is the only argument.
+
+    Returns:
+        bool[B, H, W] arrays, each different mask once, in the order in which they were first seen
+        within a batch's run (the operations of one run have no order among them).
+
+    Raises:
+        ValueError: when no operation in `fn` has a `TileIndex`, or `batches` is empty.
+    """
+    found: dict[tuple[tuple[int, ...], bytes], np.ndarray] = {}
+
+    def keep(mask: np.ndarray) -> None:
+        whole = np.asarray(mask)
+        for one in whole.reshape(-1, *whole.shape[-3:]):
+            found.setdefault((one.shape, np.packbits(one).tobytes()), one.copy())
+
+    def see(operands: tuple[Any, ...]) -> None:
+        for index in (each for each in operands if isinstance(each, TileIndex)):
+            jax.debug.callback(keep, index.to_mask())
+
+    ran = 0
+    with listening(see):
+        run = jax.jit(lambda *args: fn(*args))
+        for batch in batches:
+            jax.block_until_ready(run(*batch) if isinstance(batch, tuple) else run(batch))
+            jax.effects_barrier()
+            ran += 1
+    if not ran:
+        raise ValueError("batches is empty; it takes at least one call's arguments")
+    if not found:
+        raise ValueError(
+            "fn calls no jaxsparse operation with a mask that js.tune measures (masked_conv)"
+        )
+    return list(found.values())
