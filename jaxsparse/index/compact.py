@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxsparse.ffi import dispatch, ffi_call
 from jaxsparse.index.checks import max_tiles
+from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.shards import Kind, split_lists
 from jaxsparse.reference.component_index import component_index as reference_components
 from jaxsparse.reference.tile_index import tile_index as reference_tiles
@@ -70,16 +71,7 @@ def _lister(spec: ListSpec) -> Callable[[jax.Array], Lists]:
         split = split_lists(["mask"], ["l b . ."], (ids, "count", "overflow"), call, why)
         return split(words)
 
-    run = jax.custom_batching.custom_vmap(run_here)
-
-    @run.def_vmap
-    def rule(axis_size: int, in_batched: list[bool], words: jax.Array):
-        lists = words.shape[1]
-        out = run(words.reshape(axis_size * lists, *words.shape[2:]))
-        out = tuple(x.reshape(axis_size, lists, *x.shape[1:]) for x in out)
-        return out, (True, True, True)
-
-    return run
+    return fold_lists(run_here)
 
 
 def limited(spec: ListSpec, images_and_rows: tuple[int, ...]) -> str:
