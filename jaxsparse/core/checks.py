@@ -39,7 +39,11 @@ def check_array(name: str, value: Any, *, least: int = 0) -> None:
         )
     if not all(isinstance(n, (int, np.integer)) for n in value.shape):
         shape = ", ".join(map(str, value.shape))
-        raise ValueError(f"{name} has shape [{shape}]: shapes are static, symbols are not taken")
+        raise ValueError(
+            f"{name} has shape [{shape}]: shapes are static. A symbol is taken as the first axis "
+            "of masked_conv, masked_dense, grouped_matmul, pruned_matmul, pruned_conv, "
+            "bounded_matmul and a bounded.network"
+        )
     if len(value.shape) < least:
         raise ValueError(f"{name} has shape {tuple(value.shape)}; it needs at least {axes(least)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -22,6 +23,9 @@ from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import OF_RESULT
 from jaxsparse.nn.checks import check_array, check_like_result
 from jaxsparse.ops import masked_conv
+from jaxsparse.ops.masked_conv.recorded import check_record, record_channels
+from jaxsparse.recorder import Recorder
+from jaxsparse.recorder.types import check_recorder
 
 STRINGS = ("SAME", "SAME_LOWER", "VALID")
 MASK_TAKES = "a bool mask or a TileIndex (flax's mask of weights is an argument of the layer)"
@@ -34,6 +38,7 @@ def check_options(
     activation: Activation | None,
     groups: Any,
     features: Any,
+    record: Any,
 ) -> None:
     """Refuse the options of flax's Conv that a spatially masked convolution cannot take.
 
@@ -57,6 +62,7 @@ def check_options(
     if input_dilation not in (None, 1) and set(_values(input_dilation)) != {1}:
         raise ValueError(f"input_dilation={input_dilation!r}: MaskedConv takes only 1")
     check_activation(activation)
+    check_record(record, activation, features if isinstance(features, int) else 1)
 
 
 def _values(value: Any) -> tuple[Any, ...]:
@@ -83,10 +89,28 @@ def check_inputs(inputs: Any, groups: int) -> None:
         )
 
 
+def known(inputs: jax.Array, recorder: Recorder | None) -> jax.Array:
+    """`inputs` for a dense convolution, which reads all of it: what the recorder's codes stand for,
+    where that is not stored.
+
+    Raises:
+        TypeError, ValueError: for a recorder of something else.
+    """
+    if recorder is None:
+        return inputs
+    check_recorder("inputs", recorder, inputs.shape)
+    return inputs if recorder.stored else recorder.fill(inputs)
+
+
 def finish_dense(
-    y: jax.Array, activation: Activation | None, residual: ArrayLike | None
-) -> jax.Array:
-    """The residual and the activation after flax's own dense convolution, in its result's dtype.
+    y: jax.Array,
+    activation: Activation | None,
+    residual: ArrayLike | None,
+    record: bool | int,
+    implementation: Implementation,
+) -> Any:
+    """The residual and the activation after flax's own dense convolution, in its result's dtype;
+    with `record` a pair: that, and its recorder.
 
     Raises:
         TypeError, ValueError: for a residual that is not like the result.
@@ -94,7 +118,9 @@ def finish_dense(
     if residual is not None:
         check_like_result("residual", residual, y.shape, y.dtype)
         y = y + residual
-    return y if activation is None else ACTIVATIONS[activation](y)
+    y = y if activation is None else ACTIVATIONS[activation](y)
+    segment = check_record(record, activation, y.shape[-1])
+    return (y, record_channels(y, segment, implementation)) if segment else y
 
 
 def run(
@@ -104,6 +130,7 @@ def run(
     mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex,
     base: Float[ArrayLike, "*batch Ho Wo O"] | None,
     residual: Float[ArrayLike, "*batch Ho Wo O"] | None,
+    recorder: Recorder | None = None,
     *,
     strides: Any,
     padding: Any,
@@ -112,11 +139,13 @@ def run(
     activation: Activation | None,
     precision: Any,
     preferred_element_type: Any,
+    record: bool | int,
     implementation: Implementation,
-) -> Float[Array, "*batch Ho Wo O"]:
+) -> Any:
     """`js.masked_conv` with any number of batch axes, as flax's Conv has them.
 
-    A TileIndex has all batch axes flattened into one.
+    A TileIndex has all batch axes flattened into one. With `record` the result is a pair: the
+    array and its recorder.
 
     Raises:
         TypeError, ValueError: naming the layer's argument; and what `js.masked_conv` raises.
@@ -144,7 +173,10 @@ def run(
             shape = (*batch, *out, kernel.shape[3])
             check_like_result(name, given, shape, np.dtype(preferred_element_type or x.dtype))
             flat[name] = jnp.asarray(given).reshape(many, *shape[-3:])
-    y = masked_conv(
+    if recorder is not None:
+        check_recorder("inputs", recorder, x.shape)
+        flat["recorder"] = _reshaped(recorder, many, *x.shape[-3:-1])
+    y: Any = masked_conv(
         x.reshape(many, *x.shape[-3:]),
         kernel,
         mask,
@@ -157,6 +189,16 @@ def run(
         **flat,
         precision=precision,
         preferred_element_type=preferred_element_type,
+        record=record,
         implementation=implementation,
     )
-    return y.reshape(*batch, *y.shape[1:])
+    if not record:
+        return y.reshape(*batch, *y.shape[1:])
+    y, made = y
+    return y.reshape(*batch, *y.shape[1:]), _reshaped(made, *batch, *out)
+
+
+def _reshaped(recorder: Recorder, *pixels: int) -> Recorder:
+    """A recorder with other axes in front of the segments."""
+    codes = jnp.asarray(recorder.codes)
+    return dataclasses.replace(recorder, codes=codes.reshape(*pixels, codes.shape[-1]))

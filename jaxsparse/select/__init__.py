@@ -14,6 +14,7 @@ from jaxsparse.select.config import config as config
 from jaxsparse.select.explain import Explanation as Explanation
 from jaxsparse.select.explain import explain as explain
 from jaxsparse.select.masked_conv import chooser as _masked_conv  # noqa: F401
+from jaxsparse.select.policy import Option as Option
 from jaxsparse.select.problem import Problem as Problem
 from jaxsparse.select.select import choose as choose
 from jaxsparse.select.select import default_tile as default_tile
@@ -24,6 +25,7 @@ from jaxsparse.select.variants import variants as variants
 __all__ = [
     "Choice",
     "Explanation",
+    "Option",
     "Problem",
     "TuningTable",
     "Variant",

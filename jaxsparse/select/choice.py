@@ -5,6 +5,9 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+import jax
+import jax.numpy as jnp
+
 from jaxsparse.select.costs import Candidate, cheapest
 from jaxsparse.select.problem import Problem
 from jaxsparse.select.table import Rung
@@ -30,6 +33,8 @@ class Reason(enum.Enum):
     ASKED = "the call names it"
     SIZES = "by the sizes of the layer"
     PACKED = "as its layers were packed"
+    POLICY = "js.config(policy=)"
+    POLICY_BY_DENSITY = "js.config(policy=), by its function of the density"
 
 
 class Against(enum.Enum):
@@ -85,6 +90,7 @@ class Choice:
         runner_up: what would be next; "device" is the kernel's own choice.
         runner_up_us: its microseconds.
         op, dtype, device: whose choice, of what, where.
+        by: a policy's function of the density, which picks among the candidates, or the rungs.
     """
 
     how: str
@@ -99,6 +105,7 @@ class Choice:
     op: str = ""
     dtype: str = ""
     device: str = ""
+    by: Callable[[jax.Array], jax.Array] | None = None
 
     @property
     def first(self) -> str:
@@ -108,7 +115,7 @@ class Choice:
     @property
     def why(self) -> str:
         """The reason in a sentence."""
-        facts = dataclasses.asdict(self) | {"variant": self.first}
+        facts = vars(self) | {"variant": self.first}
         said = self.reason.value.format(**facts)
         if self.against_device is None:
             return said
@@ -116,6 +123,10 @@ class Choice:
 
     def variant(self, counts: Sequence[int], n_tiles: int) -> str:
         """The variant that runs where list i has `counts[i]` tiles; `n_tiles` are all of list 0."""
+        if self.by is not None:
+            place = int(self.by(jnp.float32(counts[0] / n_tiles if n_tiles else 0.0)))
+            several = self.candidates or self.rungs
+            return several[min(max(place, 0), len(several) - 1)].variant
         if self.candidates:
             return cheapest(self.candidates, *counts).name
         density = counts[0] / n_tiles if n_tiles else 0.0
@@ -146,6 +157,7 @@ class Chooser(Generic[P]):
         against: name -> why that variant does not take a problem.
         by_name: whether `js.config(variant="name")` speaks to it, too; else only a `Variant` of
             this very op does.
+        by_density: whether what runs may be picked by the density, on the device.
     """
 
     op: str
@@ -153,6 +165,7 @@ class Chooser(Generic[P]):
     candidates: Callable[[P], Offer]
     against: Callable[[P], Mapping[str, str]]
     by_name: bool = True
+    by_density: bool = False
 
 
 _choosers: dict[str, Chooser[Any]] = {}

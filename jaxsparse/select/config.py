@@ -15,6 +15,7 @@ from jaxsparse.core.types import Selection
 from jaxsparse.ffi import Implementation
 from jaxsparse.ffi.partition import keep
 from jaxsparse.ffi.platform import Name, default_implementation, implementation_key, wishes
+from jaxsparse.select.policy import Policy, check_policy
 from jaxsparse.select.table import TuningTable
 from jaxsparse.select.variants import Variant, is_known
 
@@ -32,6 +33,7 @@ class Settings:
     tuning: TuningTable | None = None
     checked: bool = False
     explain: int | None = None
+    policy: Policy | None = None
 
     def demanded(self, *ops: str, by_name: bool = True) -> str | None:
         """The variant that a call must take which goes by the names `ops`, if any. `by_name`: also
@@ -66,6 +68,7 @@ def config(
     selection: Selection | None = None,
     implementation: Implementation = None,
     variant: str | Variant | None = None,
+    policy: Policy | None = None,
     deterministic: bool | None = None,
     tuning: TuningTable | None = None,
 ) -> contextlib.AbstractContextManager[Settings]:
@@ -81,6 +84,18 @@ def config(
             "cuda", "cpu", "reference", or a sequence of them; an op that has none of them raises.
         variant: a name (`js.variants(op)`), which every op inside takes and no other; or a Variant,
             which the calls of its own op take.
+        policy: your own choice, a function `policy(problem, options)` that is called while an op is
+            traced, once for each problem under one setting: its answer is kept. `problem` is a
+            frozen `js.select.Problem`: op, platform ("cpu", "cuda": a call is traced for each that
+            it may be lowered for), dtype, the shape in numbers (`features`), `n_tiles`. `options`
+            is a tuple of frozen `js.select.Option`, every variant that takes the problem: `name`,
+            `variant`, the expected microseconds `us` or None, whether it is the `default`. It
+            returns one of them, or a name; None for the default; or, of the ops whose kernels or
+            `lax.switch` choose by the count (masked_conv, masked_dense, masked_matmul,
+            grouped_matmul), a pair (up to 8 of them, function): the function is traced and runs on
+            the device, from the density, float32[] (active tiles, blocks or rows over all), to the
+            place of one of them, int32[], clipped to the range. The policy is part of the jit key
+            by its identity: define it once. `variant=` goes before it.
         deterministic: bitwise equal results from run to run (ordered indices, ordered sums). An
             index that was built outside of the block keeps its order.
         tuning: a table to choose from instead of the shipped one.
@@ -92,8 +107,9 @@ def config(
 
     Raises:
         ValueError: for a selection, an implementation or a variant that does not exist.
-        TypeError: when `tuning` is not a TuningTable, `variant` no variant or name, or
-            `deterministic` no bool.
+        TypeError: when `tuning` is not a TuningTable, `variant` no variant or name, `policy` not
+            a function that can be hashed, or `deterministic` no bool. What a policy returns is
+            checked where it is called.
     """
     if selection is not None and (not isinstance(selection, str) or selection not in SELECTIONS):
         raise ValueError(f"selection={selection!r} is none of {', '.join(SELECTIONS)}")
@@ -109,12 +125,15 @@ def config(
         )
     if deterministic is not None and not isinstance(deterministic, (bool, np.bool_)):
         raise TypeError(f"deterministic must be a bool, not {type(deterministic).__name__}")
+    if policy is not None:
+        check_policy(policy)
     deterministic = None if deterministic is None else bool(deterministic)
     given = {
         "selection": selection,
         "variant": variant,
         "deterministic": deterministic,
         "tuning": tuning,
+        "policy": policy,
     }
     changes = {k: v for k, v in given.items() if v is not None}
     if variant is not None:

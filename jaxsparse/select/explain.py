@@ -7,6 +7,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from jaxsparse.ffi.partition import listen
 from jaxsparse.ffi.platform import NAMES, reason_against
@@ -223,8 +224,13 @@ class Counted:
 
 
 def check_overflow(op: str, index: Any) -> None:
-    """Under `js.checked()`: raise when the index holds more tiles than its capacity."""
-    if not settings().checked or not index.may_overflow:
+    """Under `js.checked()`: raise when the index holds more tiles than its capacity, or was built
+    on a mesh and then moved to one device.
+    """
+    if not settings().checked:
+        return
+    _check_whole(op, index)
+    if not index.may_overflow:
         return
 
     def raise_if(count: np.ndarray, overflow: np.ndarray) -> None:
@@ -235,3 +241,19 @@ def check_overflow(op: str, index: Any) -> None:
             )
 
     jax.debug.callback(raise_if, index.count, index.overflow)
+
+
+def _check_whole(op: str, index: Any) -> None:
+    """Raise for a list of several shards on one device, of a call that is not traced."""
+    arrays = index.ids, index.count
+    if any(isinstance(a, Tracer) or not hasattr(a, "devices") for a in arrays):
+        return
+    ids = index.ids
+    if ids.ndim not in (1, 2) or len(ids.devices()) != 1:
+        return
+    listed = np.asarray(ids).reshape(index.capacity, -1)[: int(index.count), 0]
+    if (listed < 0).any():
+        raise ValueError(
+            f"{op}: the index was built of a mask that is sharded over a mesh, and moved to one "
+            "device: -1 stands between the shards' tiles. Build it of the mask on that device"
+        )

@@ -91,7 +91,7 @@ def tile_reason(problem: GroupedProblem) -> str | None:
     return None
 
 
-CHOOSER = register(Chooser(OP, GroupedProblem, candidates, against))
+CHOOSER = register(Chooser(OP, GroupedProblem, candidates, against, by_density=True))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -202,4 +202,4 @@ def reason_against(problem: MatmulProblem, variant: str) -> str | None:
     return None
 
 
-CHOOSER = register(Chooser(OP, MatmulProblem, candidates, against))
+CHOOSER = register(Chooser(OP, MatmulProblem, candidates, against, by_density=True))

@@ -1,22 +1,29 @@
 """What a choice is made for."""
 
 import dataclasses
+from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What a tuning table knows a call by.
+    """What a tuning table knows a call by, and a policy (`js.config(policy=)`).
 
-    `n_tiles` is the number of tiles of a full mask: count / n_tiles is the density of the
-    ladder. `own`: an implementation was demanded by name, so a table does not put XLA's dense
-    operation in its place. `asked`: the op that the user called, where it is another one that
-    runs as `op`.
+    Attributes:
+        op: what chooses, one of those of `js.variants`.
+        platform: "cpu" or "cuda".
+        dtype: of the operands; "highest" for float32 that is not multiplied in TF32.
+        features: numbers that say the shape, by name: of a convolution pixels of the result, taps,
+            channels and outputs of a group, groups, and stride; of a product rows, depth, outputs.
+        n_tiles: the number of tiles of a full mask: count / n_tiles is the density.
+        own: an implementation was demanded by name, so a table does not put XLA's dense operation
+            in its place.
+        asked: the op that the user called, where it is another one that runs as `op`.
     """
 
     op: str
     platform: str
     dtype: str
-    features: dict[str, float] = dataclasses.field(hash=False)
+    features: Mapping[str, float] = dataclasses.field(hash=False)
     n_tiles: int = 0
     own: bool = False
     asked: str = ""

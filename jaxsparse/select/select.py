@@ -14,6 +14,7 @@ from jaxsparse.core.device import device_kind, gpu_facts, home_platform
 from jaxsparse.select.choice import Against, Choice, Known, Offer, Reason, chooser
 from jaxsparse.select.config import settings
 from jaxsparse.select.costs import mean_cost, mean_costs
+from jaxsparse.select.policy import Policy, choose_by, picked
 from jaxsparse.select.problem import Problem
 from jaxsparse.select.sites import note
 from jaxsparse.select.table import DENSE, Entry, Rung, TuningTable, distance, table_for
@@ -65,6 +66,7 @@ class _Force(NamedTuple):
     selection: str | None
     variant: str | None
     variant_of: str | None
+    policy: Policy | None
     table: _Table
     home: str
     gpus: tuple[Any, ...]
@@ -72,7 +74,8 @@ class _Force(NamedTuple):
 
 def _in_force(platform: str) -> _Force:
     now, table, home = settings(), _Table(table_in_force(platform)), home_platform()
-    return _Force(now.selection, now.variant, now.variant_of, table, home, gpu_facts())
+    asked = now.selection, now.variant, now.variant_of, now.policy
+    return _Force(*asked, table, home, gpu_facts())
 
 
 def choose(op: str, problem: Known) -> Choice:
@@ -90,7 +93,8 @@ def _chosen(op: str, problem: Known, force: _Force) -> Choice:
     found = chooser(op)
     offer = found.candidates(problem)
     against = functools.partial(found.against, problem)
-    return decide(problem.known, offer, against, by_name=found.by_name)
+    how = {"by_name": found.by_name, "by_density": found.by_density}
+    return decide(problem.known, offer, against, **how)
 
 
 def decide(
@@ -99,6 +103,7 @@ def decide(
     against: Callable[[], Mapping[str, str]] = dict,
     *,
     by_name: bool = True,
+    by_density: bool = False,
 ) -> Choice:
     """Choose among what is offered, or leave it to the device where that is offered and pays.
 
@@ -107,9 +112,11 @@ def decide(
         offer: what could run it.
         against: asked for what is said of a variant that is demanded and does not take it.
         by_name: whether the name of a variant alone demands it.
+        by_density: whether a policy may pick by the density.
 
     Raises:
         ValueError: when `js.config(variant=)` names another.
+        TypeError, ValueError: for what a policy returns that is not among the options.
     """
     now, platform = settings(), problem.platform
     facts: dict[str, Any] = {
@@ -126,7 +133,16 @@ def decide(
         return Choice(
             "static", (Rung(1.0, asked),), Reason.DEMANDED, **facts, **_times(offer, asked)
         )
-    entry = entry_for(problem)
+    default = _default(problem, offer, facts)
+    if now.policy is None:
+        return default
+    home = platform == home_platform()
+    return choose_by(now.policy, problem, offer, default, counts=by_density, home=home)
+
+
+def _default(problem: Problem, offer: Offer, facts: dict[str, Any]) -> Choice:
+    """The choice without a variant that is demanded, and without a policy."""
+    now, entry = settings(), entry_for(problem)
     if now.selection == "switch":
         rungs = tuple(r for r in (entry.ladder if entry else ()) if r.variant in offer.names)
         reason = _why_switch(offer, entry, len(rungs))
@@ -209,6 +225,14 @@ def _against_device(
     return Against.ALONE if alone is not None and together >= alone else None
 
 
+def picker(choice: Choice, problem: Problem) -> Callable[[jax.Array], jax.Array] | None:
+    """A policy's function as one of the count, int32[] to int32[]; None where it has none."""
+    if choice.by is None:
+        return None
+    several = len(choice.candidates or choice.rungs)
+    return functools.partial(picked, choice.by, several, tiles=problem.n_tiles)
+
+
 def run(
     problem: Problem,
     choice: Choice,
@@ -232,8 +256,11 @@ def run(
     rungs = choice.rungs
     if len(rungs) == 1:
         return _noted(problem, branches, branches[rungs[0].variant])
-    edges = jnp.asarray([r.up_to * problem.n_tiles for r in rungs[:-1]], jnp.float32)
-    branch = jnp.sum(count.astype(jnp.float32) > edges, dtype=jnp.int32)
+    if choice.by is None:
+        edges = jnp.asarray([r.up_to * problem.n_tiles for r in rungs[:-1]], jnp.float32)
+        branch = jnp.sum(count.astype(jnp.float32) > edges, dtype=jnp.int32)
+    else:
+        branch = picked(choice.by, len(rungs), count, tiles=problem.n_tiles)
     functions = [branches[r.variant] for r in rungs]
     return _noted(problem, branches, lambda *arrays: jax.lax.switch(branch, functions, *arrays))
 

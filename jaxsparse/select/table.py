@@ -7,7 +7,7 @@ measured take the nearest one that was.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any
 
@@ -92,7 +92,7 @@ class TuningTable(msgspec.Struct, frozen=True):
         shapes = [r.shape for r in self.rates if r.op == op and r.dtype == dtype]
         return min(shapes, key=lambda each: _apart(each, shape), default=())
 
-    def nearest(self, op: str, dtype: str, features: dict[str, float]) -> Entry | None:
+    def nearest(self, op: str, dtype: str, features: Mapping[str, float]) -> Entry | None:
         """The entry of `op` whose features are nearest in log distance, same dtype first; None when
         the op has none.
         """
@@ -127,7 +127,7 @@ def _lines(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def distance(a: dict[str, float], b: dict[str, float]) -> float:
+def distance(a: Mapping[str, float], b: Mapping[str, float]) -> float:
     """Squared log distance of two problems' features."""
     shared = a.keys() & b.keys()
     return sum((math.log(max(a[k], 1)) - math.log(max(b[k], 1))) ** 2 for k in shared)

@@ -75,7 +75,7 @@ def test_marker_is_installed():
     assert (Path(js.__file__).parent / "py.typed").is_file()
 
 
-OURS = {"activation", "implementation", "pruned"}
+OURS = {"activation", "implementation", "pruned", "record"}
 PAIRS = [
     (nnx_layers.MaskedConv, nnx.Conv, {"conv_general_dilated"}),
     (nnx_layers.MaskedDense, nnx.Linear, {"dot_general"}),

@@ -122,6 +122,9 @@ def flax_layers(index: js.TileIndex, pruned: js.PrunedWeight) -> None:
     moe = js.nn.linen.MoE(num_experts=2, hidden=8, activation="swiglu", routing="top_k")
     assert_type(moe.bind(moe.init(key, tokens))(tokens), tuple[jax.Array, jax.Array])
 
+    norm = layers.MaskedNorm(kind="group", num_groups=2)
+    assert_type(norm.bind(norm.init(key, image))(image, mask), jax.Array)
+
     rngs = nnx.Rngs(0)
     one = js.nn.nnx.MaskedConv(4, 4, (3, 3), padding="SAME", activation="relu", rngs=rngs)
     assert_type(one(image, mask, base=image), jax.Array)
@@ -133,6 +136,10 @@ def flax_layers(index: js.TileIndex, pruned: js.PrunedWeight) -> None:
     assert_type(repeated(image), jax.Array)
     mixture = js.nn.nnx.MoE(4, 2, 8, top_k=2, param_dtype=jnp.float32, rngs=rngs)
     assert_type(mixture(tokens, some), tuple[jax.Array, jax.Array])
+    given = js.nn.nnx.MaskedNorm(4, kind="layer", momentum=0.9, rngs=rngs)
+    assert_type(given(image, index, base=image), jax.Array)
+    bounded = js.nn.nnx.BoundedDense(np.ones((4, 4)), upper=1.0)
+    assert_type(bounded(tokens), js.bounded.Activations)
     linear = nnx.Linear(4, 4, dot_general=js.nn.pruned_dot_general(pruned), rngs=rngs)
     linear(tokens)
 

@@ -35,3 +35,4 @@ js.nn.nnx.MaskedConv(4, 4, (3, 3), pading="SAME", rngs=rngs)  # error
 js.nn.nnx.MaskedDense(4, 4, rngs=rngs, use_bais=False)  # error
 js.nn.nnx.PrunedDense(4, 4, rngs=rngs)  # error
 js.nn.nnx.MoE(4, 2, "8", rngs=rngs)  # error
+js.nn.nnx.MaskedNorm(4, kind="instance", rngs=rngs)  # error

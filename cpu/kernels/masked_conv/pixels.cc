@@ -63,18 +63,21 @@ void ActivePixels::Build(const ConvTiles& tiles) {
     const int64_t tile_rows = (out_h_ + tiles.tile_h - 1) / tiles.tile_h;
     const int64_t tile_cols = (out_w_ + tiles.tile_w - 1) / tiles.tile_w;
     const int64_t per_image = tile_rows * tile_cols;
-    for (int64_t i = 0; i < listed; ++i) {
+    for (int64_t i = 0, found = 0; i < tiles.capacity && found < listed; ++i) {
       const int64_t id = tiles.ids[i];
-      if (id < 0 || id >= batch_ * per_image) continue;
+      if (id < 0) continue;  // the end of a shard's list: those of other shards follow
+      ++found;
+      if (id >= batch_ * per_image) continue;
       const int64_t in_image = id % per_image;
       MarkTile(tiles, id / per_image, in_image / tile_cols * tiles.tile_h,
                in_image % tile_cols * tiles.tile_w);
     }
   } else {
-    for (int64_t i = 0; i < listed; ++i) {
+    for (int64_t i = 0, found = 0; i < tiles.capacity && found < listed; ++i) {
       const int64_t batch = tiles.ids[3 * i], y = tiles.ids[3 * i + 1], x = tiles.ids[3 * i + 2];
-      const bool exists =
-          batch >= 0 && batch < batch_ && y >= 0 && y < out_h_ && x >= 0 && x < out_w_;
+      if (batch < 0) continue;
+      ++found;
+      const bool exists = batch < batch_ && y >= 0 && y < out_h_ && x >= 0 && x < out_w_;
       if (exists) MarkTile(tiles, batch, y, x);
     }
   }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import jax
 import jax.numpy as jnp
 from flax import linen
@@ -13,6 +15,7 @@ from jaxsparse.ffi import Implementation
 from jaxsparse.index import TileIndex
 from jaxsparse.nn import conv
 from jaxsparse.nn.checks import check_dtypes
+from jaxsparse.recorder import Recorder
 
 
 class MaskedConv(linen.Conv):
@@ -20,10 +23,12 @@ class MaskedConv(linen.Conv):
 
     Every field of `flax.linen.Conv` with its name, default and meaning (`mask` is flax's mask on
     the *weights*), and the same parameters: a checkpoint of a Conv loads unchanged, both ways.
-    Two more fields:
+    Three more fields:
 
     Attributes:
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
+        record: with activation="relu6", return the result's exact recorder, too: codes of all
+            channels of a pixel (True), or of so many at a time. `Sequential` hands it on.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Raises:
@@ -32,7 +37,10 @@ class MaskedConv(linen.Conv):
             another convolution function.
     """
 
+    TAKES: ClassVar[tuple[str, ...]] = ("mask", "recorder")
+
     activation: Activation | None = None
+    record: bool | int = False
     implementation: Implementation = None
 
     def __post_init__(self) -> None:
@@ -43,6 +51,7 @@ class MaskedConv(linen.Conv):
             self.activation,
             self.feature_group_count,
             self.features,
+            self.record,
         )
         check_dtypes(dtype=self.dtype, param_dtype=self.param_dtype)
         if self.conv_general_dilated is not None or self.conv_general_dilated_cls is not None:
@@ -57,6 +66,7 @@ class MaskedConv(linen.Conv):
         *,
         base: Float[ArrayLike, "*batch Ho Wo features"] | None = None,
         residual: Float[ArrayLike, "*batch Ho Wo features"] | None = None,
+        recorder: Recorder | None = None,
     ) -> Float[Array, "*batch Ho Wo features"]:
         """`where(mask, activation(conv(inputs) + bias + residual), base)`.
 
@@ -69,9 +79,11 @@ class MaskedConv(linen.Conv):
             base: what the other pixels are, in the result's dtype; None means zeros. Not read when
                 `mask` is None.
             residual: added before the activation, in the result's shape and dtype.
+            recorder: of the inputs, as the layer before returned it.
 
         Returns:
-            [*batch, Ho, Wo, features] in the promoted dtype.
+            [*batch, Ho, Wo, features] in the promoted dtype. With `record` a pair: that, and
+            its `js.recorder.Recorder`.
 
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
@@ -79,7 +91,9 @@ class MaskedConv(linen.Conv):
         conv.check_inputs(inputs, self.feature_group_count)
         inputs = jnp.asarray(inputs)
         if mask is None:
-            return conv.finish_dense(super().__call__(inputs), self.activation, residual)
+            y = super().__call__(conv.known(inputs, recorder))
+            options = (self.activation, residual, self.record, self.implementation)
+            return conv.finish_dense(y, *options)
         shape = (*self.kernel_size, inputs.shape[-1] // self.feature_group_count, self.features)  # pyright: ignore
         kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
         if self.mask is not None:
@@ -90,7 +104,7 @@ class MaskedConv(linen.Conv):
         if self.use_bias:
             bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype)
         x, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
-        return self._masked(x, kernel, bias, mask, base, residual)
+        return self._masked(x, kernel, bias, mask, base, residual, recorder)
 
     def _masked(
         self,
@@ -100,7 +114,8 @@ class MaskedConv(linen.Conv):
         mask: ArrayLike | TileIndex,
         base: ArrayLike | None,
         residual: ArrayLike | None,
-    ) -> jax.Array:
+        recorder: Recorder | None,
+    ) -> Any:
         assert x is not None
         assert kernel is not None
         return conv.run(
@@ -110,6 +125,7 @@ class MaskedConv(linen.Conv):
             mask,
             base,
             residual,
+            recorder,
             strides=self.strides,
             padding=self.padding,
             kernel_dilation=self.kernel_dilation,
@@ -117,5 +133,6 @@ class MaskedConv(linen.Conv):
             activation=self.activation,
             precision=self.precision,
             preferred_element_type=None,
+            record=self.record,
             implementation=self.implementation,
         )

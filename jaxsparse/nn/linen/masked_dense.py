@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from flax import linen
 from jax.typing import ArrayLike
@@ -31,6 +33,8 @@ class MaskedDense(linen.Dense):
         TypeError, ValueError: when the layer is made with an unknown activation or implementation,
             with its own dot_general, or with features that are not a positive int.
     """
+
+    TAKES: ClassVar[tuple[str, ...]] = ("mask",)
 
     activation: Activation | None = None
     implementation: Implementation = None

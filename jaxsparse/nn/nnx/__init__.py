@@ -1,9 +1,21 @@
 """Layers for flax.nnx."""
 
+from jaxsparse.nn.nnx.bounded import BoundedDense as BoundedDense
 from jaxsparse.nn.nnx.masked_conv import MaskedConv as MaskedConv
 from jaxsparse.nn.nnx.masked_dense import MaskedDense as MaskedDense
+from jaxsparse.nn.nnx.masked_norm import MaskedNorm as MaskedNorm
 from jaxsparse.nn.nnx.moe import MoE as MoE
 from jaxsparse.nn.nnx.pruned import PrunedConv as PrunedConv
 from jaxsparse.nn.nnx.pruned import PrunedDense as PrunedDense
+from jaxsparse.nn.nnx.sequential import Sequential as Sequential
 
-__all__ = ["MaskedConv", "MaskedDense", "MoE", "PrunedConv", "PrunedDense"]
+__all__ = [
+    "BoundedDense",
+    "MaskedConv",
+    "MaskedDense",
+    "MaskedNorm",
+    "MoE",
+    "PrunedConv",
+    "PrunedDense",
+    "Sequential",
+]

@@ -21,6 +21,7 @@ from jaxsparse.nn import conv
 from jaxsparse.nn.checks import check_dtypes
 from jaxsparse.nn.nnx.signature import ConstructorSignature
 from jaxsparse.nn.types import Initializer, MaskedPadding, Steps
+from jaxsparse.recorder import Recorder
 
 
 class MaskedConv(nnx.Conv):
@@ -28,7 +29,7 @@ class MaskedConv(nnx.Conv):
 
     Every argument of `flax.nnx.Conv` with its name, default and meaning (`mask` is flax's mask on
     the *weights*), and the same parameters: the state of a Conv loads unchanged, both ways.
-    Two more arguments, `activation` and `implementation`:
+    Three more arguments, `activation`, `record` and `implementation`:
 
     Args:
         in_features: channels of the input.
@@ -36,6 +37,8 @@ class MaskedConv(nnx.Conv):
         kernel_size: two ints.
         strides: one or two positive ints; None is 1.
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
+        record: with activation="relu6", return the result's exact recorder, too: codes of all
+            channels of a pixel (True), or of so many at a time. `Sequential` hands it on.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
 
@@ -49,6 +52,7 @@ class MaskedConv(nnx.Conv):
             function.
     """
 
+    TAKES = ("mask", "recorder")
     __signature__ = ConstructorSignature()
 
     def __init__(
@@ -73,6 +77,7 @@ class MaskedConv(nnx.Conv):
         promote_dtype: PromoteDtypeFn = promote_dtype,
         preferred_element_type: DTypeLike | None = None,
         activation: Activation | None = None,
+        record: bool | int = False,
         implementation: Implementation = None,
         rngs: nnx.Rngs,
         kernel_metadata: Mapping[str, object] = MappingProxyType({}),
@@ -85,6 +90,7 @@ class MaskedConv(nnx.Conv):
             activation,
             feature_group_count,
             out_features,
+            record,
         )
         check_dtypes(dtype=dtype, param_dtype=param_dtype)
         if conv_general_dilated is not None:
@@ -111,6 +117,7 @@ class MaskedConv(nnx.Conv):
             bias_metadata=bias_metadata,
         )
         self.activation: Activation | None = activation
+        self.record = record
         self.implementation: Implementation = (
             implementation
             if implementation is None or isinstance(implementation, str)
@@ -124,6 +131,7 @@ class MaskedConv(nnx.Conv):
         *,
         base: Float[ArrayLike, "*batch Ho Wo O"] | None = None,
         residual: Float[ArrayLike, "*batch Ho Wo O"] | None = None,
+        recorder: Recorder | None = None,
     ) -> Float[Array, "*batch Ho Wo O"]:
         """`where(mask, activation(conv(inputs) + bias + residual), base)`.
 
@@ -136,9 +144,11 @@ class MaskedConv(nnx.Conv):
             base: what the other pixels are, in the result's dtype; None means zeros. Not read when
                 `mask` is None.
             residual: added before the activation, in the result's shape and dtype.
+            recorder: of the inputs, as the layer before returned it.
 
         Returns:
             [*batch, Ho, Wo, out_features] in the promoted dtype, or in preferred_element_type.
+            With `record` a pair: that, and its `js.recorder.Recorder`.
 
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
@@ -146,7 +156,9 @@ class MaskedConv(nnx.Conv):
         conv.check_inputs(inputs, self.feature_group_count)
         inputs = jnp.asarray(inputs)
         if mask is None:
-            return conv.finish_dense(super().__call__(inputs), self.activation, residual)
+            y = super().__call__(conv.known(inputs, recorder))
+            options = (self.activation, residual, self.record, self.implementation)
+            return conv.finish_dense(y, *options)
         kernel = self.kernel[...]
         if self.mask is not None:
             if self.mask.shape != self.kernel_shape:
@@ -163,6 +175,7 @@ class MaskedConv(nnx.Conv):
             mask,
             base,
             residual,
+            recorder,
             strides=self.strides,
             padding=self.padding,
             kernel_dilation=self.kernel_dilation,
@@ -170,5 +183,6 @@ class MaskedConv(nnx.Conv):
             activation=self.activation,
             precision=self.precision,
             preferred_element_type=self.preferred_element_type,
+            record=self.record,
             implementation=self.implementation,
         )

@@ -47,6 +47,7 @@ class MaskedDense(nnx.Linear):
             width that is not a positive int.
     """
 
+    TAKES = ("mask",)
     __signature__ = ConstructorSignature()
 
     def __init__(

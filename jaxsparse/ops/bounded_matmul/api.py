@@ -20,6 +20,7 @@ from jaxsparse.bounded.layer import Layer
 from jaxsparse.core.batching import entries, fold, loop_over, unfold
 from jaxsparse.core.checks import check_bool
 from jaxsparse.core.differentiable import Fact, differentiable, tangent_of
+from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import Dataflow
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import (
@@ -103,6 +104,16 @@ def bounded_matmul(
     if len(layer.starts.shape) != 1:
         raise ValueError("layer is a stack of layers: scan over it, or take one entry")
     known = isinstance(acts, Activations)
+    if is_symbolic(acts):
+        part: Any = functools.partial(
+            bounded_matmul,
+            layer=layer,
+            dataflow=dataflow,
+            record=record,
+            segment=segment,
+            implementation=implementation,
+        )
+        return in_pieces(part, {"acts": acts}, 64, rest="a layer has one number of inputs")
     values = check_values(acts.values if known else acts)
     if values.shape[1] != layer.n_in:
         raise ValueError(

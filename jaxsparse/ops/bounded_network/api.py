@@ -30,6 +30,7 @@ from jaxsparse.core.batching import fold as fold_axis
 from jaxsparse.core.checks import check_bool, is_traced
 from jaxsparse.core.contract import BoundedNetworkRow
 from jaxsparse.core.differentiable import Fact, differentiable, tangent_of
+from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, dispatch, lift, over_explicit, partitioned
 from jaxsparse.ffi.platform import NAMES, named, plan
@@ -108,6 +109,10 @@ class Network:
         """
         if len(self.table.shape) != 2:
             raise ValueError("the network is a stack of networks: take one entry of its arrays")
+        if is_symbolic(acts):
+            why = "the first layer has one number of inputs"
+            found: Activations = in_pieces(self.__call__, {"acts": acts}, 64, rest=why)
+            return found
         x = acts.materialize() if isinstance(acts, Activations) else acts
         x = check_values(x)
         if x.shape[1] != self.n_in:

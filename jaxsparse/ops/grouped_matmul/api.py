@@ -21,6 +21,7 @@ from jaxsparse.core.checks import (
     result_dtype,
 )
 from jaxsparse.core.integers import as_int32, check_count
+from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import Shaped
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
@@ -92,6 +93,10 @@ def grouped_matmul(
     for name, value in (("group_offset", group_offset), ("out_sharding", out_sharding)):
         if value is not None:
             raise ValueError(f"{name} is not taken; it must be None")
+    if is_symbolic(lhs):
+        options = (precision, preferred_element_type, implementation)
+        places = {"gather": gather, "scatter": scatter, "num_rows": num_rows}
+        return _in_pieces(lhs, rhs, group_sizes, row_weights, options, places)
     for name, value, rank in (("lhs", lhs, 2), ("rhs", rhs, 3), ("group_sizes", group_sizes, 1)):
         check_rank(name, value, rank)
     lhs, rhs = as_array("lhs", lhs), as_array("rhs", rhs)
@@ -148,6 +153,47 @@ def grouped_matmul(
         "rows",
     )
     return _run(params, *lift(lhs, rhs, sizes, gather, scatter, row_weights))
+
+
+def _in_pieces(
+    lhs: Any,
+    rhs: Any,
+    group_sizes: Any,
+    row_weights: Any,
+    options: tuple[Any, ...],
+    places: dict[str, Any],
+) -> jax.Array:
+    """`grouped_matmul` of a number of rows that is a symbol: every piece has groups of its own."""
+    rows, given = lhs.shape[0], [name for name, value in places.items() if value is not None]
+    shape = ", ".join(map(str, lhs.shape))
+    if given:
+        raise ValueError(
+            f"lhs has shape [{shape}] and {given[0]} is given, which names rows of the whole: "
+            "where the number of rows is a symbol, gather and scatter with jax.numpy"
+        )
+    sizes = jnp.maximum(_integers("group_sizes", group_sizes), 0)
+    last = jnp.asarray(rows, jnp.int32)  # a group that reaches past the last row is cut off
+    ends = jax.lax.associative_scan(lambda a, b: a + jnp.minimum(b, last - a), sizes)
+    starts = jnp.arange(rows, dtype=jnp.int32)
+
+    def piece(lhs: jax.Array, row: jax.Array, row_weights: jax.Array | None) -> jax.Array:
+        inside = jnp.clip(ends - row[0], 0, row.shape[0])
+        sizes = jnp.diff(inside, prepend=jnp.zeros(1, jnp.int32))
+        precision, preferred_element_type, implementation = options
+        return grouped_matmul(
+            lhs,
+            rhs,
+            sizes,
+            precision,
+            preferred_element_type,
+            row_weights=row_weights,
+            implementation=implementation,
+        )
+
+    why = "the product's depth sets the kernel's steps"
+    values = {"lhs": lhs, "row": starts, "row_weights": row_weights}
+    found: jax.Array = in_pieces(piece, values, 4096, rest=why)
+    return found
 
 
 @functools.partial(jax.jit, static_argnums=0)

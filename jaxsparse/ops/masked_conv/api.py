@@ -26,6 +26,7 @@ from jaxsparse.core.checks import (
     result_dtype,
 )
 from jaxsparse.core.geometry import Geometry, pair, resolve_padding
+from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import Activation, Padding, Pair
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
@@ -152,7 +153,27 @@ def masked_conv(
     """
     options = (strides, padding, dilation, groups, bias, activation, base, residual, precision)
     more = (preferred_element_type, record, recorder, implementation)
+    if is_symbolic(x):
+        return _in_pieces(x, kernel, mask, options, more)
     return convolve("masked_conv", x, kernel, mask, *options, *more)
+
+
+def _in_pieces(x: Any, kernel: Any, mask: Any, options: tuple[Any, ...], more: Any) -> Any:
+    """`masked_conv` of a batch that is a symbol."""
+    if isinstance(mask, TileIndex):
+        raise ValueError(
+            f"x has shape [{', '.join(map(str, x.shape))}] and mask is a TileIndex, whose size is "
+            "static: where the batch is a symbol, pass the bool mask"
+        )
+    given = {"x": x, "mask": mask, "base": options[6], "residual": options[7], "recorder": more[2]}
+
+    def piece(x: Any, mask: Any, base: Any, residual: Any, recorder: Any) -> Any:
+        some = (*options[:6], base, residual, options[8], *more[:2], recorder, more[3])
+        call: Any = convolve
+        return call("masked_conv", x, kernel, mask, *some)
+
+    why = "the kernels' tables of taps are made for one height, width and number of channels"
+    return in_pieces(piece, given, 8, rest=why)
 
 
 def convolve(

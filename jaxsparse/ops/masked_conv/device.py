@@ -1,5 +1,7 @@
 """The one call of `masked_conv` whose kernel chooses among candidates."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,9 +34,11 @@ def forward(
     index: TileIndex,
     x_words: jax.Array | None,
     residual: jax.Array | None = None,
+    *,
+    pick: Callable[[jax.Array], jax.Array] | None = None,
 ) -> jax.Array:
-    """One forward call of whichever candidate is cheapest for the count; `base` becomes the
-    result.
+    """One forward call of the candidate that `pick` says, by the count; None: of the cheapest.
+    `base` becomes the result.
     """
     out = (*index.shape, kernel.shape[3])
     lists = lists_of(index)[: 1 + max((c.list for c in candidates), default=0)]
@@ -62,7 +66,7 @@ def forward(
         jnp.zeros(0, jnp.float32) if bias is None else bias,
         jnp.zeros(0, p.out_dtype) if base is None else base,
         jnp.zeros(0, p.out_dtype) if residual is None else residual,
-        choice_of(index, candidates),
+        choice_of(index, candidates) if pick is None else pick(index.count),
         jnp.asarray(rows_of(candidates)),
         *(array for like in lists[1:] for array in (like.ids, like.count)),
         input_output_aliases=None if base is None else {7: 0},

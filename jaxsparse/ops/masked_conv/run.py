@@ -26,7 +26,7 @@ from jaxsparse.select.choice import Choice
 from jaxsparse.select.explain import record, watched
 from jaxsparse.select.masked_conv.chooser import against
 from jaxsparse.select.masked_conv.problem import OP, ConvProblem
-from jaxsparse.select.select import choose, default_tile
+from jaxsparse.select.select import choose, default_tile, picker
 from jaxsparse.select.select import run as run_choice
 from jaxsparse.select.table import DENSE
 
@@ -50,7 +50,8 @@ def on_platform(
     branches = {name: functools.partial(native.forward, p, platform, name) for name in choice.names}
     # The dense convolution sums as XLA does for this dtype: its result is rounded before the bias.
     branches[DENSE] = functools.partial(on_reference, p, sum_dtype=np.dtype(p.out_dtype))
-    together = functools.partial(device.forward, p, platform, choice.candidates)
+    pick = picker(choice, problem.known)
+    together = functools.partial(device.forward, p, platform, choice.candidates, pick=pick)
     chosen = run_choice(problem.known, choice, branches, index.count, together)
     return chosen(x, kernel, bias, base, index, x_words, residual)
 

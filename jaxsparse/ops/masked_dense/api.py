@@ -22,6 +22,7 @@ from jaxsparse.core.checks import (
     result_dtype,
 )
 from jaxsparse.core.masks import check_mask
+from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import Activation
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation
@@ -71,6 +72,9 @@ def masked_dense(
         TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
             ValueError when a named implementation cannot run.
     """
+    if is_symbolic(x):
+        options = (bias, activation, precision, preferred_element_type, implementation)
+        return _in_pieces(x, w, mask, base, *options)
     check_array("x", x, least=2)
     check_rank("w", w, 2)
     x, w = as_array("x", x), as_array("w", w)
@@ -106,6 +110,43 @@ def masked_dense(
         implementation=implementation,
     )
     return out[:, 0].reshape(*batch, n)
+
+
+def _in_pieces(
+    x: Any,
+    w: Any,
+    mask: Any,
+    base: Any,
+    bias: Any,
+    activation: Activation | None,
+    precision: jax.lax.PrecisionLike,
+    preferred_element_type: DTypeLike | None,
+    implementation: Implementation,
+) -> jax.Array:
+    """`masked_dense` of a first axis that is a symbol: of tokens, or of sequences."""
+    if isinstance(mask, TileIndex):
+        raise ValueError(
+            f"x has shape [{', '.join(map(str, x.shape))}] and mask is a TileIndex, whose size is "
+            "static: where the batch is a symbol, pass the bool mask"
+        )
+
+    def piece(x: Any, mask: Any, base: Any) -> jax.Array:
+        return masked_dense(
+            x,
+            w,
+            mask,
+            bias=bias,
+            activation=activation,
+            base=base,
+            precision=precision,
+            preferred_element_type=preferred_element_type,
+            implementation=implementation,
+        )
+
+    size = 1024 if np.ndim(x) == 2 else 8
+    why = "an index is made for one number of tokens"
+    found: jax.Array = in_pieces(piece, {"x": x, "mask": mask, "base": base}, size, rest=why)
+    return found
 
 
 def _rows(value: jax.Array, trailing: int) -> jax.Array:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ from jaxtyping import Array, Float
 
 from jaxsparse.core.checks import check_offsets, check_rank
 from jaxsparse.core.geometry import Geometry, pair, resolve_padding
+from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import Activation, Layout, Padding, Pair
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation
@@ -67,8 +70,19 @@ def pruned_conv(
     """
     geometry = (strides, padding, dilation)
     options = (bias, activation, precision, preferred_element_type, layout, implementation)
+    if is_symbolic(x):
+        why = "an executor is made for one height, width and number of channels"
+        part: Any = functools.partial(_piece, pruned, geometry, options)
+        found: jax.Array = in_pieces(part, {"x": x}, 1, rest=why)
+        return found
+    return _piece(pruned, geometry, options, x)
+
+
+def _piece(
+    pruned: PrunedWeight, geometry: tuple[Any, ...], options: tuple[Any, ...], x: Any
+) -> jax.Array:
     params, x = prepare(x, pruned, *geometry, *options)
-    return run(params, x, pruned.values, bias)
+    return run(params, x, pruned.values, options[0])
 
 
 def prepare(

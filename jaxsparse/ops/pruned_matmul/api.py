@@ -25,6 +25,7 @@ from jaxsparse.core.checks import (
     is_traced,
     result_dtype,
 )
+from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import Activation
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
@@ -73,9 +74,18 @@ def pruned_matmul(
             naming the argument; ValueError when a named implementation cannot run.
     """
     options = (bias, activation, precision, preferred_element_type, implementation)
+    if is_symbolic(x):
+        why = "an executor is chosen for one number of rows and inputs"
+        part: Any = functools.partial(_piece, pruned, options)
+        return in_pieces(part, {"x": x}, 64 if np.ndim(x) == 2 else 1, rest=why)
     params, flat = prepare(x, pruned, *options)
     y = run(params, flat, pruned.values, bias)
     return y.reshape(*np.shape(x)[:-1], pruned.pattern.n_out)
+
+
+def _piece(pruned: PrunedWeight, options: tuple[Any, ...], x: jax.Array) -> jax.Array:
+    params, flat = prepare(x, pruned, *options)
+    return run(params, flat, pruned.values, options[0]).reshape(*x.shape[:-1], params.pattern.n_out)
 
 
 def prepare(

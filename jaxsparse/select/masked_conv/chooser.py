@@ -105,6 +105,6 @@ def _cost(
     )
 
 
-CHOOSER = register(Chooser(OP, ConvProblem, candidates, against))
+CHOOSER = register(Chooser(OP, ConvProblem, candidates, against, by_density=True))
 #: A dense layer at tokens is a convolution of one row of pixels: its problems say what was asked.
 DENSE_CHOOSER = register(dataclasses.replace(CHOOSER, op="masked_dense"))

@@ -1,0 +1,195 @@
+"""`js.nn.nnx.MaskedNorm`: flax.nnx's normalisations by the statistics of active positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from flax.nnx.nn.dtypes import canonicalize_dtype
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Array, Bool, Float
+
+from jaxsparse.core.checks import check_positive
+from jaxsparse.core.types import Norm
+from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.platform import named
+from jaxsparse.index import TileIndex
+from jaxsparse.nn import norm
+from jaxsparse.nn.checks import check_rngs
+from jaxsparse.nn.nnx.signature import ConstructorSignature
+from jaxsparse.nn.types import AxisGroups, Initializer
+
+_ZEROS: Initializer = nnx.initializers.zeros_init()
+_ONES: Initializer = nnx.initializers.ones_init()
+
+
+class MaskedNorm(nnx.Module):
+    """Batch, group or layer normalisation of active positions, by their own statistics.
+
+    Parameters, statistics and options are those of `flax.nnx.BatchNorm`, `GroupNorm` or
+    `LayerNorm`: the state of one loads unchanged, both ways. Statistics are float32, and the
+    variance is that of differences to the mean. `train()` and `eval()` set `use_running_average`.
+
+    Args:
+        num_features: channels.
+        kind: what shares a mean and a variance: "batch", all active positions of a channel;
+            "group", the active positions of a sample and the channels of a group; "layer", the
+            channels of a position.
+        num_groups: of kind="group"; None where `group_size` says it.
+        group_size: channels of a group; then `num_groups` is None.
+        use_running_average: of kind="batch": normalise by the running averages, in place of the
+            batch's own statistics.
+        momentum: of the running averages. A batch without an active position leaves them.
+        epsilon: added to the variance; None is flax's own of that kind: 1e-5 for "batch", 1e-6 for
+            the others.
+        dtype: of the result; None is that of inputs and parameters, promoted.
+        param_dtype: of the parameters.
+        use_bias: whether a bias is added.
+        use_scale: whether there is a factor.
+        bias_init: zeros.
+        scale_init: ones.
+        axis_name: a mapped axis (`jax.shard_map`) over whose devices a batch's statistics are
+            taken. Under plain jit with sharded arrays they are those of the whole batch without it.
+        axis_index_groups: groups of devices of that axis, as in `jax.lax.psum`.
+        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+        rngs: `nnx.Rngs` that the parameters are drawn from.
+        bias_metadata, scale_metadata: of the parameters, as in flax.
+
+    Raises:
+        TypeError, ValueError: for an unknown kind or another option out of range, naming it.
+    """
+
+    TAKES = ("mask", "use_running_average")
+    __signature__ = ConstructorSignature()
+
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        kind: Norm = "batch",
+        num_groups: int | None = 32,
+        group_size: int | None = None,
+        use_running_average: bool | None = False,
+        momentum: float = 0.99,
+        epsilon: float | None = None,
+        dtype: DTypeLike | None = None,
+        param_dtype: DTypeLike = jnp.float32,
+        use_bias: bool = True,
+        use_scale: bool = True,
+        bias_init: Initializer = _ZEROS,
+        scale_init: Initializer = _ONES,
+        axis_name: str | None = None,
+        axis_index_groups: AxisGroups = None,
+        implementation: Implementation = None,
+        rngs: nnx.Rngs,
+        bias_metadata: Mapping[str, object] = MappingProxyType({}),
+        scale_metadata: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        norm.check_options(
+            kind,
+            num_groups,
+            group_size,
+            epsilon,
+            momentum,
+            axis_name,
+            implementation,
+            dtype=dtype,
+            param_dtype=param_dtype,
+        )
+        check_rngs(rngs)
+        shape = (check_positive("num_features", num_features),)
+        self.mean: Any = nnx.data(None)
+        self.var: Any = nnx.data(None)
+        if kind == "batch":
+            self.mean = nnx.BatchStat(jnp.zeros(shape, jnp.float32))
+            self.var = nnx.BatchStat(jnp.ones(shape, jnp.float32))
+
+        def parameter(used: bool, init: Initializer, metadata: Mapping[str, Any]) -> Any:
+            if not used:
+                return nnx.data(None)
+            return nnx.Param(init(rngs.params(), shape, param_dtype), **metadata)
+
+        self.scale = parameter(use_scale, scale_init, scale_metadata)
+        self.bias = parameter(use_bias, bias_init, bias_metadata)
+        self.num_features = num_features
+        self.kind: Norm = kind
+        self.num_groups, self.group_size = num_groups, group_size
+        self.use_running_average = use_running_average
+        self.momentum, self.epsilon, self.dtype = momentum, epsilon, dtype
+        self.param_dtype, self.use_bias, self.use_scale = param_dtype, use_bias, use_scale
+        self.axis_name, self.axis_index_groups = axis_name, axis_index_groups
+        self.implementation: Implementation = named(implementation)
+
+    def __call__(
+        self,
+        inputs: Float[ArrayLike, "*batch C"],
+        mask: Bool[ArrayLike, "*batch"] | TileIndex | None = None,
+        use_running_average: bool | None = None,
+        *,
+        base: Float[ArrayLike, "*batch C"] | None = None,
+    ) -> Float[Array, "*batch C"]:
+        """`where(mask, (inputs - mean) / sqrt(var + epsilon) * scale + bias, base)`.
+
+        Args:
+            inputs: float32, bfloat16 or float16 [*batch, C], one batch axis or more.
+            mask: bool[*batch], leading axes of length 1 broadcast, or a `js.TileIndex` of it; None
+                stands for all positions.
+            use_running_average: of kind="batch": takes the place of the layer's own.
+            base: what the other positions are, in the result's shape and dtype; None means zeros.
+
+        Returns:
+            [*batch, C] of `dtype`, or of the promoted dtype. With a batch's own statistics the
+            running averages are updated.
+
+        Raises:
+            TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
+        """
+        norm.check_call(inputs, use_running_average)
+        inputs = jnp.asarray(inputs)
+        if inputs.shape[-1] != self.num_features:
+            raise ValueError(
+                f"inputs has {inputs.shape[-1]} channels; num_features={self.num_features}"
+            )
+        scale: jax.Array | None = None if self.scale is None else self.scale[...]
+        bias: jax.Array | None = None if self.bias is None else self.bias[...]
+        training, given, averages = False, None, ()
+        if self.kind == "batch":
+            asked = use_running_average
+            stored = self.use_running_average if asked is None else asked
+            if stored is None:
+                raise ValueError(
+                    "use_running_average is None: give it to the layer, to its call, or by "
+                    "train() and eval()"
+                )
+            averages = (self.mean[...], self.var[...])
+            training, given = not stored, averages if stored else None
+        dtype = canonicalize_dtype(inputs, *averages, scale, bias, dtype=self.dtype)
+        y, mean, var, some = norm.run(
+            inputs,
+            mask,
+            base,
+            scale,
+            bias,
+            given,
+            dtype=dtype,
+            kind=self.kind,
+            num_groups=self.num_groups,
+            group_size=self.group_size,
+            epsilon=self.epsilon,
+            axis_name=self.axis_name,
+            axis_index_groups=self.axis_index_groups,
+            implementation=self.implementation,
+        )
+        if training:
+            self.mean[...] = norm.moved(self.mean[...], mean, self.momentum, some)
+            self.var[...] = norm.moved(self.var[...], var, self.momentum, some)
+        return y
+
+    def set_view(self, use_running_average: bool | None = None) -> None:
+        """What `nnx.view` sets; None leaves it."""
+        if use_running_average is not None:
+            self.use_running_average = use_running_average
