@@ -16,6 +16,7 @@ from jaxsparse.ffi import DISABLE_JAX_EXPORT_CHECKS as DISABLE_JAX_EXPORT_CHECKS
 from jaxsparse.index import BlockMask as BlockMask
 from jaxsparse.index import TileIndex as TileIndex
 from jaxsparse.index import affected_index as affected_index
+from jaxsparse.index import block_masks as block_masks
 from jaxsparse.index import create_block_mask as create_block_mask
 from jaxsparse.index import tile_index as tile_index
 from jaxsparse.mask import lengths_mask as lengths_mask
@@ -54,6 +55,7 @@ __all__ = [
     "TuningTable",
     "__version__",
     "affected_index",
+    "block_masks",
     "bounded",
     "bounded_matmul",
     "checked",
