@@ -14,6 +14,8 @@ from jax import export
 from jaxsparse.bounded.activations import Activations
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.core.types import Kind
+from jaxsparse.index.blocks import BlockMask
+from jaxsparse.index.blocks.formats import BlockLists
 from jaxsparse.index.chosen import ChosenIndex
 from jaxsparse.index.mask_index import MaskIndex
 from jaxsparse.index.portfolio import Portfolio
@@ -38,6 +40,7 @@ _NETWORK = tuple[int, int, int, int, int, float, bool, int, _SHAPES, _NAMES]
 #: Type -> the types of its static fields, in the order in which the pytree has them.
 _FACTS: dict[type, Any] = {
     Activations: tuple[()],
+    BlockMask: tuple[Pair, int, int],
     ChosenIndex: _CHOSEN,
     Layer: _LAYER,
     MaskIndex: _INDEX,
@@ -45,7 +48,7 @@ _FACTS: dict[type, Any] = {
     Recorder: tuple[int, float, bool],
     TileIndex: _INDEX,
 }
-_TUPLES = (Portfolio, Routing, TopExperts)
+_TUPLES = (BlockLists, Portfolio, Routing, TopExperts)
 
 
 class _PlanFacts(msgspec.Struct, forbid_unknown_fields=True):
