@@ -19,6 +19,9 @@ if(cuda_cuda)
   set(CMAKE_CUDA_COMPILER ${cuda_root}/bin/nvcc)
   set(CMAKE_CUDA_ARCHITECTURES 80-real)  # CMake wants one; the kernels' own are cuda/CMakeLists.txt's
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  if(NOT cuda_owner STREQUAL "machine")  # PyPI's wheels keep the runtime in lib/, where nvcc does not look
+    set(ENV{CUDAFLAGS} "-L${cuda_root}/lib $ENV{CUDAFLAGS}")
+  endif()
   enable_language(CUDA)
 
   # The kernels are a project of their own (cuda/CMakeLists.txt). With the machine's compiler its folder is kept beside
@@ -40,7 +43,7 @@ if(cuda_cuda)
     SOURCE_DIR ${CMAKE_CURRENT_SOURCE_DIR}/cuda
     BINARY_DIR ${kernels}
     CMAKE_ARGS -DCMAKE_BUILD_TYPE=${CMAKE_BUILD_TYPE} -DCMAKE_CUDA_COMPILER=${CMAKE_CUDA_COMPILER} -DPython_EXECUTABLE=${Python_EXECUTABLE}
-    CMAKE_CACHE_ARGS -DJAXSPARSE_CUDA_ARCHITECTURES:STRING=${cuda_architectures} -DJAXSPARSE_VARIANT_OPS:STRING=${variant_ops}
+    CMAKE_CACHE_ARGS -DCMAKE_CUDA_FLAGS:STRING=${CMAKE_CUDA_FLAGS} -DJAXSPARSE_CUDA_ARCHITECTURES:STRING=${cuda_architectures} -DJAXSPARSE_VARIANT_OPS:STRING=${variant_ops}
     INSTALL_COMMAND ""
     BUILD_ALWAYS ON
     USES_TERMINAL_BUILD ON
