@@ -13,8 +13,10 @@ from jaxsparse import recorder as recorder
 from jaxsparse.bits import pack_mask as pack_mask
 from jaxsparse.bits import unpack_mask as unpack_mask
 from jaxsparse.ffi import DISABLE_JAX_EXPORT_CHECKS as DISABLE_JAX_EXPORT_CHECKS
+from jaxsparse.index import BlockMask as BlockMask
 from jaxsparse.index import TileIndex as TileIndex
 from jaxsparse.index import affected_index as affected_index
+from jaxsparse.index import create_block_mask as create_block_mask
 from jaxsparse.index import tile_index as tile_index
 from jaxsparse.mask import lengths_mask as lengths_mask
 from jaxsparse.mask import plot as plot
@@ -44,6 +46,7 @@ from jaxsparse.tune import tune as tune
 from jaxsparse.version import __version__ as __version__
 
 __all__ = [
+    "BlockMask",
     "DISABLE_JAX_EXPORT_CHECKS",
     "PrunedWeight",
     "Routing",
@@ -55,6 +58,7 @@ __all__ = [
     "bounded_matmul",
     "checked",
     "config",
+    "create_block_mask",
     "explain",
     "grouped_matmul",
     "lengths_mask",
