@@ -33,6 +33,7 @@ from jaxsparse.ops import masked_pool as masked_pool
 from jaxsparse.ops import pruned_conv as pruned_conv
 from jaxsparse.ops import pruned_matmul as pruned_matmul
 from jaxsparse.ops import route as route
+from jaxsparse.ops import sparse_attention as sparse_attention
 from jaxsparse.ops import token_index as token_index
 from jaxsparse.pruned import PrunedWeight as PrunedWeight
 from jaxsparse.pruned import prune as prune
@@ -80,6 +81,7 @@ __all__ = [
     "recorder",
     "route",
     "show",
+    "sparse_attention",
     "tile_index",
     "token_index",
     "tune",
