@@ -10,13 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int32, UInt32
+from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
 
-from jaxsparse.core.checks import as_array, check_rank
+from jaxsparse.core.checks import check_rank
+from jaxsparse.core.integers import as_int32
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.index.blocks import combine
 from jaxsparse.index.blocks.checks import check_capacity, check_kind, warn_lost
 from jaxsparse.index.blocks.dense import arrays_of_dense, dense_of
+from jaxsparse.index.blocks.evaluate import MaskMod, check_mod
+from jaxsparse.index.blocks.formats import BlockLists, holds_at, lists_of
+from jaxsparse.index.blocks.given import arrays_of_lists, check_bits, check_full, check_pair
 from jaxsparse.index.blocks.grid import Grid, check_number, make_grid
 from jaxsparse.index.blocks.lists import FULL, NONE, MaskArrays, build, codes_of, is_known
 
@@ -83,9 +87,7 @@ class BlockMask:
             TypeError, ValueError: for another dtype, rank or block size, naming the argument.
         """
         check_rank("mask", mask, 4, "[B or 1, H or 1, T, S]")
-        mask = as_array("mask", mask)
-        if mask.dtype != np.bool_:
-            raise TypeError(f"mask has dtype {mask.dtype}; it takes bool: `mask != 0` makes one")
+        mask = check_bits("mask", mask)
         grid = make_grid(block_size, mask.shape[2], mask.shape[3])
         check_number(mask.shape[0], mask.shape[1], grid)
         capacity = check_capacity(partial_capacity)
@@ -113,9 +115,7 @@ class BlockMask:
             TypeError, ValueError: for another dtype, shape or block size, naming the argument.
         """
         check_rank("bits", bits, 4, "[B or 1, H or 1, Q, C]")
-        bits = as_array("bits", bits)
-        if bits.dtype != np.bool_:
-            raise TypeError(f"bits has dtype {bits.dtype}; it takes bool: `bits != 0` makes one")
+        bits = check_bits("bits", bits)
         grid = make_grid(block_size, q_len, kv_len)
         if bits.shape[2:] != (grid.rows, grid.columns):
             raise ValueError(
@@ -124,6 +124,69 @@ class BlockMask:
             )
         arrays = build(grid, bits, bits, lambda ids: ids, 0)
         return mask_of("BlockMask.from_block_bits", arrays, grid)
+
+    @classmethod
+    @takes_variables
+    def from_lists(
+        cls,
+        kv_num_blocks: Int[ArrayLike, "#B #H Q"],
+        kv_indices: Int[ArrayLike, "#B #H Q n"],
+        full_kv_num_blocks: Int[ArrayLike, "#B #H Q"] | None = None,
+        full_kv_indices: Int[ArrayLike, "#B #H Q m"] | None = None,
+        *,
+        block_size: int | tuple[int, int],
+        q_len: int,
+        kv_len: int,
+        mask_mod: MaskMod | None = None,
+        partial_capacity: int | None = None,
+    ) -> BlockMask:
+        """The mask of FlexAttention's lists (`BlockMask.from_kv_blocks`), or of FlashAttention's
+        (`mask_block_cnt`, `mask_block_idx`, `full_block_cnt`, `full_block_idx`, in this order).
+
+        Args:
+            kv_num_blocks: how many blocks of keys, partial ones, a row of blocks lists.
+            kv_indices: which, in any order; entries after the count are ignored.
+            full_kv_num_blocks: the same of full blocks; None: there are none.
+            full_kv_indices: which.
+            block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
+            q_len: queries.
+            kv_len: keys.
+            mask_mod: what holds in partial blocks, as in `create_block_mask`; None: everything, so
+                that these are full as well.
+            partial_capacity: as in `create_block_mask`.
+
+        Returns:
+            A BlockMask. Inside jit, where the lists are not known, an entry out of range is
+            ignored, a count is cut to the list, a block listed twice counts once (full, if it is
+            listed as full), and `overflow` is set.
+
+        Raises:
+            TypeError, ValueError: for another dtype or shape; and for an entry out of range, a
+                block listed twice or a count that does not fit, where that is known.
+        """
+        grid = make_grid(block_size, q_len, kv_len)
+        if mask_mod is not None:
+            check_mod(mask_mod)
+        partial = check_pair("kv_num_blocks", kv_num_blocks, "kv_indices", kv_indices, grid)
+        full = check_full(full_kv_num_blocks, full_kv_indices, partial[0].shape, grid)
+        arrays = arrays_of_lists(partial, full, grid, mask_mod, check_capacity(partial_capacity))
+        return mask_of("BlockMask.from_lists", arrays, grid)
+
+    def to_lists(self) -> BlockLists:
+        """The mask as lists of partial and of full blocks, in the order of FlexAttention's and
+        FlashAttention's arguments. What holds in partial blocks: `mask_mod`.
+        """
+        return lists_of(self.codes())
+
+    def mask_mod(
+        self, b: ArrayLike, h: ArrayLike, q_idx: ArrayLike, kv_idx: ArrayLike
+    ) -> Bool[Array, "..."]:
+        """Whether queries attend to keys: integer indices that broadcast, in range. A mask that is
+        shared takes any batch or head.
+        """
+        given = {"b": b, "h": h, "q_idx": q_idx, "kv_idx": kv_idx}
+        at = (as_int32(name, value) for name, value in given.items())
+        return holds_at(self.codes(), self.words, *at, self.block_size)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
