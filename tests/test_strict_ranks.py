@@ -83,7 +83,8 @@ def blocks(rng, how):
 
 
 def attention(rng, how):
-    mask = js.BlockMask.from_dense(jnp.asarray(rng.random((2, 1, 40, 48)) < 0.5), 16)
+    with jax.numpy_rank_promotion("allow"):
+        mask = js.BlockMask.from_dense(rng.random((2, 1, 40, 48)) < 0.5, 16)
     bias, slopes = normal(rng, 1, 4, 40, 48), normal(rng, 4)
 
     def call(q, k, v):

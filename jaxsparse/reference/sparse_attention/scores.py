@@ -44,7 +44,7 @@ def scores(
         found = np.float32(soft_cap) * jnp.tanh(found / np.float32(soft_cap))
     if slopes is not None:
         away = jnp.arange(k.shape[1])[None, :] - jnp.arange(q.shape[1])[:, None]
-        found = found + slopes[:, None, None] * away.astype(jnp.float32)
+        found = found + slopes[None, :, None, None] * away.astype(jnp.float32)[None, None]
     if bias is not None:
         found = found + bias.astype(jnp.float32)
     return jnp.where(keep, found, np.float32(0))
