@@ -15,6 +15,7 @@ from jaxsparse.bits import unpack_mask as unpack_mask
 from jaxsparse.ffi import DISABLE_JAX_EXPORT_CHECKS as DISABLE_JAX_EXPORT_CHECKS
 from jaxsparse.index import BlockMask as BlockMask
 from jaxsparse.index import TileIndex as TileIndex
+from jaxsparse.index import TokenPacking as TokenPacking
 from jaxsparse.index import affected_index as affected_index
 from jaxsparse.index import block_masks as block_masks
 from jaxsparse.index import create_block_mask as create_block_mask
@@ -31,10 +32,13 @@ from jaxsparse.ops import masked_dense as masked_dense
 from jaxsparse.ops import masked_matmul as masked_matmul
 from jaxsparse.ops import masked_norm as masked_norm
 from jaxsparse.ops import masked_pool as masked_pool
+from jaxsparse.ops import pack_tokens as pack_tokens
 from jaxsparse.ops import pruned_conv as pruned_conv
 from jaxsparse.ops import pruned_matmul as pruned_matmul
 from jaxsparse.ops import route as route
+from jaxsparse.ops import sparse_attention as sparse_attention
 from jaxsparse.ops import token_index as token_index
+from jaxsparse.ops import unpack_tokens as unpack_tokens
 from jaxsparse.pruned import PrunedWeight as PrunedWeight
 from jaxsparse.pruned import prune as prune
 from jaxsparse.pruned import prune_model as prune_model
@@ -53,6 +57,7 @@ __all__ = [
     "PrunedWeight",
     "Routing",
     "TileIndex",
+    "TokenPacking",
     "TuningTable",
     "__version__",
     "affected_index",
@@ -74,6 +79,7 @@ __all__ = [
     "masked_pool",
     "nn",
     "pack_mask",
+    "pack_tokens",
     "plot",
     "prune",
     "prune_model",
@@ -84,10 +90,12 @@ __all__ = [
     "recorder",
     "route",
     "show",
+    "sparse_attention",
     "tile_index",
     "token_index",
     "tune",
     "unpack_mask",
+    "unpack_tokens",
     "variants",
 ]
 

@@ -18,6 +18,7 @@ from jaxsparse.index.blocks import BlockMask
 from jaxsparse.index.blocks.formats import BlockLists
 from jaxsparse.index.chosen import ChosenIndex
 from jaxsparse.index.mask_index import MaskIndex
+from jaxsparse.index.packing import TokenPacking
 from jaxsparse.index.portfolio import Portfolio
 from jaxsparse.index.types import TileIndex
 from jaxsparse.ops.bounded_network.api import Network
@@ -47,6 +48,7 @@ _FACTS: dict[type, Any] = {
     Network: _NETWORK,
     Recorder: tuple[int, float, bool],
     TileIndex: _INDEX,
+    TokenPacking: tuple[Pair],
 }
 _TUPLES = (BlockLists, Portfolio, Routing, TopExperts)
 
