@@ -29,8 +29,8 @@ class Activations:
 
     Attributes:
         values: float32[batch, n]; undefined (whatever the memory held, a NaN, too) where the
-            recorder's code is set: call `materialize()` to read them. `jax_debug_nans` may find
-            such a NaN in what a jitted function returns; return `materialize()` under it.
+            recorder's code is set: call `materialize()` to read them. Under `jax_debug_nans` they
+            are written, too, in what is traced while it is on.
         recorder: a `Recorder` of the same rows.
     """
 
@@ -53,6 +53,10 @@ class Activations:
     def materialize(self) -> Float[Array, "batch n"]:
         """The values, float32[batch, n], with what the recorder stands for filled in."""
         return self.recorder.fill(self.values)
+
+    def filled(self) -> Activations:
+        """The same with `materialize()` as the values: none of them is undefined."""
+        return Activations(self.materialize(), self.recorder)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from jaxsparse.ffi.platform import NAMES, reason_against
 from jaxsparse.select.choice import Choice
 from jaxsparse.select.config import override, settings
 from jaxsparse.select.table import DENSE
+from jaxsparse.select.work import Work
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -26,6 +27,8 @@ class Call:
 
     `n_tiles`, `counts` and `lists` count in `unit`s; `against` says why other variants and
     implementations did not run; `fault` says what an overflow means where it is not an index's.
+    `work` is the most that the call multiplies and moves, from its shapes (None: an op without
+    products).
     """
 
     op: str
@@ -39,6 +42,7 @@ class Call:
     lists: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
     unit: str = "tiles"
     fault: str = ""
+    work: Work | None = None
 
     def variant(self, count: int) -> str:
         """The variant that ran on an index with `count` units."""
@@ -50,6 +54,9 @@ class Call:
     def __str__(self) -> str:
         why = self.choice.why if self.choice else "no variants"
         lines = [f"{self.op} {self.shapes}: implementation {self.implementation} ({why})"]
+        if self.work is not None:
+            most = f"{self.work.flops / 1e9:.4g} GFLOP, {self.work.bytes / 1e6:.4g} MB"
+            lines.append(f"  at most {most}")
         for count in self.counts:
             ran = self.variant(count)
             lines.append(f"  ran {ran}: {self._counted(count, dense=ran == DENSE)}")
@@ -81,6 +88,14 @@ class Explanation(Generic[Result]):
     calls: list[Call]
     result: Result
     communication: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def work(self) -> Work:
+        """The sum over the calls of the most that each multiplies and moves, from its shapes. XLA's
+        `cost_analysis` counts no custom call.
+        """
+        known = [call.work for call in self.calls if call.work is not None]
+        return Work(sum(w.flops for w in known), sum(w.bytes for w in known))
 
     def __str__(self) -> str:
         calls = "\n".join(map(str, self.calls)) or "no call of a jaxsparse op"
@@ -169,12 +184,14 @@ def record(
     choose: Callable[[str], tuple[Choice | None, dict[str, str]]] | None,
     index: Any,
     unit: str = "tiles",
+    work: Callable[[], Work] | None = None,
 ) -> None:
     """Note a call, when `explain` is watching this trace.
 
     `implementations` is platform -> implementation; `choose(implementation)` gives its choice and
     what speaks against other variants (None: the op has no variants). `index`, or what it returns
-    when called, has n_tiles, count and overflow, in `unit`s (None: nothing is counted).
+    when called, has n_tiles, count and overflow, in `unit`s (None: nothing is counted). `work`
+    gives the most that the call does.
     """
     token = settings().explain
     if token is None or token not in _open:
@@ -186,6 +203,7 @@ def record(
     index = index() if callable(index) else index
     n_tiles, fault = getattr(index, "n_tiles", 0), getattr(index, "fault", "")
     call = Call(op, shapes, name, choice, against, n_tiles, unit=unit, fault=fault)
+    call.work = work() if work else None
     _open[token].append(call)
     if index is None:
         return

@@ -19,6 +19,7 @@ from jaxsparse.bounded.activations import Activations, check_values
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.core.batching import entries, fold, loop_over, unfold
 from jaxsparse.core.checks import check_bool
+from jaxsparse.core.debugging import debugs_nans
 from jaxsparse.core.differentiable import Fact, differentiable, tangent_of
 from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import Dataflow
@@ -41,6 +42,7 @@ from jaxsparse.reference import bounded_matmul as reference
 from jaxsparse.select.config import settings
 from jaxsparse.select.explain import Counted
 from jaxsparse.select.explain import record as note_call
+from jaxsparse.select.work import result, work
 
 DATAFLOWS = ("row", "slab", "column", "converged")
 
@@ -145,8 +147,16 @@ def bounded_matmul(
         lambda name: bounded_run.describe(params, name, values.shape[0], layer),
         _segments(recorder, values) if settings().explain is not None else None,
         "input segments",
+        lambda: work(
+            values.shape[0] * layer.weights.shape[0],
+            values,
+            layer,
+            result((values.shape[0], layer.n_out), np.float32),
+        ),
     )
-    return _run(params, *lift(Activations(values, recorder), jax.tree.map(jnp.asarray, layer)))
+    whole = debugs_nans()
+    arrays = lift(Activations(values, recorder), jax.tree.map(jnp.asarray, layer))
+    return _run(params, whole, *arrays)
 
 
 def _segments(recorder: Recorder, values: jax.Array) -> Counted:
@@ -157,9 +167,10 @@ def _segments(recorder: Recorder, values: jax.Array) -> Counted:
     return Counted(codes.size, (codes == MIXED).sum())
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _run(p: Params, acts: Activations, layer: Layer) -> Activations:
-    return _differentiable(p, acts, layer)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _run(p: Params, whole: bool, acts: Activations, layer: Layer) -> Activations:
+    out = _differentiable(p, acts, layer)
+    return out.filled() if whole else out
 
 
 @differentiable()

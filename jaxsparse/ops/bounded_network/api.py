@@ -29,6 +29,7 @@ from jaxsparse.core.batching import entries, loop_over, unfold
 from jaxsparse.core.batching import fold as fold_axis
 from jaxsparse.core.checks import check_bool, is_traced
 from jaxsparse.core.contract import BoundedNetworkRow
+from jaxsparse.core.debugging import debugs_nans
 from jaxsparse.core.differentiable import Fact, differentiable, tangent_of
 from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.variables import takes_variables
@@ -39,6 +40,7 @@ from jaxsparse.ops.bounded_matmul.api import split_rows
 from jaxsparse.recorder import Recorder, probe
 from jaxsparse.reference import bounded_network as reference
 from jaxsparse.select.explain import record
+from jaxsparse.select.work import result, work
 
 _DATA = ("table", "starts", "indices", "weights", "bias", "uppers", "expand")
 _META = (
@@ -128,8 +130,15 @@ class Network:
             implementations,
             lambda name: run.describe_network(self, name, x.shape[0]),
             None,
+            work=lambda: work(
+                x.shape[0] * self.weights.shape[0],
+                x,
+                self,
+                result((x.shape[0], self.n_out), np.float32),
+            ),
         )
-        return _run(*lift(x, jax.tree.map(jnp.asarray, self)))
+        whole = debugs_nans()
+        return _run(whole, *lift(x, jax.tree.map(jnp.asarray, self)))
 
     @takes_variables
     def with_values(
@@ -212,9 +221,10 @@ def assemble(chained: list[Layer], retire: bool = True, name: Implementation = N
     return Network(**arrays, **packed.facts, implementation=name)
 
 
-@jax.jit
-def _run(x: jax.Array, net: Network) -> Activations:
-    return _differentiable(x, net)
+@functools.partial(jax.jit, static_argnums=0)
+def _run(whole: bool, x: jax.Array, net: Network) -> Activations:
+    out = _differentiable(x, net)
+    return out.filled() if whole else out
 
 
 @differentiable(static=0)

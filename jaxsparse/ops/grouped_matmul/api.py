@@ -30,6 +30,7 @@ from jaxsparse.ops.grouped_matmul.core import GroupedParams, matmul
 from jaxsparse.ops.grouped_matmul.run import OFFERED, describe, sorted_rows
 from jaxsparse.ops.grouped_matmul.watch import RowCount, check_rows
 from jaxsparse.select.explain import record
+from jaxsparse.select.work import result, work
 
 MOST_SORTED_ROWS = 2**31 - 1024  # the kernels' counters reach past the last one
 
@@ -151,6 +152,9 @@ def grouped_matmul(
         lambda name: describe(params, name, lhs, rhs, sizes, sorted_rows(lhs, gather, scatter)),
         lambda: RowCount.of(sizes, rows, (gather, lhs.shape[0]), (scatter, height)),
         "rows",
+        lambda: work(
+            rows * rhs.shape[1] * rhs.shape[2], lhs, rhs, result((height, rhs.shape[2]), out_dtype)
+        ),
     )
     return _run(params, *lift(lhs, rhs, sizes, gather, scatter, row_weights))
 

@@ -19,6 +19,7 @@ from jaxsparse.select.explain import record, watched
 from jaxsparse.select.masked_conv_dkernel import OP, DkernelProblem, against, reason_against
 from jaxsparse.select.select import choose
 from jaxsparse.select.variants import table
+from jaxsparse.select.work import result, work
 
 
 def dkernel(
@@ -100,4 +101,13 @@ def explain(
         return choice, others | against(problem)
 
     shapes = f"{x.dtype.name}{list(x.shape)} * {list(g.shape)} -> {list(kernel_shape)}"
-    record(OP, shapes, plan(OP, p.implementation, NAMES), describe, index)
+    dkernel = result(kernel_shape, np.float32)
+    products = math.prod(index.shape) * math.prod(kernel_shape)
+    record(
+        OP,
+        shapes,
+        plan(OP, p.implementation, NAMES),
+        describe,
+        index,
+        work=lambda: work(products, x, g, index.words, dkernel),
+    )

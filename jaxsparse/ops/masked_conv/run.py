@@ -3,6 +3,7 @@ index with the choice in it.
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,7 @@ from jaxsparse.select.masked_conv.problem import OP, ConvProblem
 from jaxsparse.select.select import choose, default_tile, picker
 from jaxsparse.select.select import run as run_choice
 from jaxsparse.select.table import DENSE
+from jaxsparse.select.work import Work, result, work
 
 
 def on_platform(
@@ -122,7 +124,14 @@ def explain(p: ConvParams, x: Shaped, kernel: Shaped, index: TileIndex, *, fills
         plan(OP, p.implementation, NAMES),
         describe,
         index,
+        work=lambda: work_of(p, x, kernel, index),
     )
+
+
+def work_of(p: ConvParams, x: Shaped, kernel: Shaped, index: TileIndex) -> Work:
+    """The most that a call multiplies and moves."""
+    out = result((*index.shape, kernel.shape[3]), p.out_dtype)
+    return work(math.prod(index.shape) * math.prod(kernel.shape), x, kernel, index.words, out)
 
 
 def on_reference(

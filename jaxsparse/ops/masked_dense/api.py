@@ -21,6 +21,7 @@ from jaxsparse.core.checks import (
     check_same_dtype,
     result_dtype,
 )
+from jaxsparse.core.debugging import uninspected
 from jaxsparse.core.masks import check_mask
 from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import Activation
@@ -149,6 +150,7 @@ def _in_pieces(
     return found
 
 
+@uninspected
 def _rows(value: jax.Array, trailing: int) -> jax.Array:
     """[*axes, ...] as [product of the axes, 1, ...], with so many axes behind.
 

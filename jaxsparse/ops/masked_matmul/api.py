@@ -24,6 +24,7 @@ from jaxsparse.core.checks import (
     check_same_dtype,
     result_dtype,
 )
+from jaxsparse.core.debugging import uninspected
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import implementation_key, plan
@@ -37,6 +38,7 @@ from jaxsparse.ops.masked_matmul.blocks import (
 from jaxsparse.ops.masked_matmul.core import MatmulParams, product
 from jaxsparse.ops.masked_matmul.run import OFFERED, block_counts, describe
 from jaxsparse.select.explain import record
+from jaxsparse.select.work import result, work
 
 #: What a block size is of.
 Operand = Literal["a", "b", "out"]
@@ -126,7 +128,7 @@ def masked_matmul(
         density=check_density(density),
     )
     flat = [None if v is None else _flatten(v, batch) for v in named.values()]
-    flat = share(flat, blocks)
+    flat = uninspected(share)(flat, blocks)
     record(
         "masked_matmul",
         f"{a.dtype.name}{list(a.shape)} * {list(b.shape)} -> {[*batch, m, n]}",
@@ -134,6 +136,9 @@ def masked_matmul(
         lambda name: describe(params, name, flat[0], flat[1], flat[2:]),
         BlockCount(*block_counts(*flat[2:])),
         "blocks",
+        lambda: work(
+            math.prod(batch) * m * a.shape[-1] * n, *flat, result((*batch, m, n), out_dtype)
+        ),
     )
     out = _run(params, *lift(*flat))
     return (out[0] if out.shape[0] == 1 else out).reshape(*batch, m, n)
@@ -159,6 +164,7 @@ def _batch(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
         raise ValueError(f"leading axes do not broadcast: {told}") from error
 
 
+@uninspected
 def _flatten(value: jax.Array, batch: tuple[int, ...]) -> jax.Array:
     """[..., r, c] as [L, r, c], or as [1, r, c] when every product shares it."""
     if math.prod(value.shape[:-2]) == 1:

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Float32
 
 from jaxsparse.core.checks import as_array, check_array, check_bool, check_float, check_positive
+from jaxsparse.core.debugging import uninspected
 from jaxsparse.core.masks import check_mask
 from jaxsparse.core.types import Norm
 from jaxsparse.core.variables import takes_variables
@@ -145,7 +146,7 @@ def masked_norm(
     active = positions("mask", mask, batch).reshape(flat[:2])
     if kind == "layer":
         given = [None if v is None else v.reshape(flat[:2]) for v in given]
-    arrays = lift(x.reshape(flat), active, *given, *vectors, base)
+    arrays = lift(uninspected(x.reshape)(flat), active, *given, *vectors, base)
     y, *found = _run(kind, parts, float(epsilon), *arrays)
     y = y.reshape(x.shape)
     return (y, found[0].reshape(shape), found[1].reshape(shape)) if every else y

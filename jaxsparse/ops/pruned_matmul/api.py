@@ -34,6 +34,7 @@ from jaxsparse.ops.pruned_matmul.core import PrunedParams, apply
 from jaxsparse.ops.pruned_matmul.run import Frozen, choose, pointwise
 from jaxsparse.pruned.weight import PrunedWeight
 from jaxsparse.select.explain import record
+from jaxsparse.select.work import result, work
 
 
 @takes_variables
@@ -196,6 +197,10 @@ def run(
     pattern = params.pattern
     counted = KeptCount(pattern.size, jnp.int32(pattern.entries), jnp.zeros((), bool))
 
+    out = result(params.out_shape(x), params.out_dtype)
+    kept = result((pattern.entries,), x.dtype)
+    positions = math.prod(out.shape) // max(pattern.n_out, 1)
+
     def describe(name: str) -> tuple[Any, dict[str, str]]:
         if name == "reference" or 0 in params.out_shape(x):
             return None, {}
@@ -209,6 +214,7 @@ def run(
         describe,
         counted,
         "weights",
+        lambda: work(positions * pattern.entries, x, kept, out),
     )
     if bias is not None:
         bias = jnp.asarray(bias).astype(jnp.float32)

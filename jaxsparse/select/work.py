@@ -1,0 +1,31 @@
+"""`Work`: what a call multiplies and moves, from its shapes alone."""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+
+class Work(NamedTuple):
+    """The most that a call does, with every tile, block or row active.
+
+    Attributes:
+        flops: two for each product that is summed; of a frozen weight only kept entries count.
+        bytes: operands and results, each once.
+    """
+
+    flops: int
+    bytes: int
+
+
+def work(products: int, *arrays: Any) -> Work:
+    """The work of so many products, on these operands and results (None: absent)."""
+    leaves: list[Any] = jax.tree.leaves(list(arrays))
+    moved = sum(math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in leaves)
+    return Work(2 * products, moved)
+
+
+def result(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    """A result, for `work`."""
+    return jax.ShapeDtypeStruct(shape, np.dtype(dtype))
