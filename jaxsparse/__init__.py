@@ -36,6 +36,7 @@ from jaxsparse.ops import pack_tokens as pack_tokens
 from jaxsparse.ops import pruned_conv as pruned_conv
 from jaxsparse.ops import pruned_matmul as pruned_matmul
 from jaxsparse.ops import route as route
+from jaxsparse.ops import sparse_attention as sparse_attention
 from jaxsparse.ops import token_index as token_index
 from jaxsparse.ops import unpack_tokens as unpack_tokens
 from jaxsparse.pruned import PrunedWeight as PrunedWeight
@@ -87,6 +88,7 @@ __all__ = [
     "recorder",
     "route",
     "show",
+    "sparse_attention",
     "tile_index",
     "token_index",
     "tune",

@@ -15,6 +15,7 @@ from jaxsparse.ops.pruned_conv.api import pruned_conv as pruned_conv
 from jaxsparse.ops.pruned_matmul.api import pruned_matmul as pruned_matmul
 from jaxsparse.ops.route.api import Routing as Routing
 from jaxsparse.ops.route.api import route as route
+from jaxsparse.ops.sparse_attention.api import sparse_attention as sparse_attention
 
 __all__ = [
     "Routing",
@@ -30,6 +31,7 @@ __all__ = [
     "pruned_conv",
     "pruned_matmul",
     "route",
+    "sparse_attention",
     "token_index",
     "unpack_tokens",
 ]
