@@ -19,7 +19,8 @@ from jaxsparse.index.blocks.evaluate import arrays_of_mod
 from jaxsparse.index.blocks.grid import Grid, pack_bits
 from jaxsparse.index.blocks.lists import build
 from jaxsparse.index.blocks.makers import causal as causal_mask
-from jaxsparse.index.blocks.making import Size, capacity_for, grid_of, rows_of
+from jaxsparse.index.blocks.making import Size, capacity_for, grid_of
+from jaxsparse.index.blocks.numbers import rows_of
 from jaxsparse.index.blocks.types import BlockMask, mask_of
 
 #: How many bars back a token attends to in full (Museformer, section 3.2).

@@ -1,5 +1,6 @@
 """Layers for flax.linen."""
 
+from jaxsparse.nn.linen.attention import SparseAttention as SparseAttention
 from jaxsparse.nn.linen.bounded import BoundedDense as BoundedDense
 from jaxsparse.nn.linen.masked_conv import MaskedConv as MaskedConv
 from jaxsparse.nn.linen.masked_dense import MaskedDense as MaskedDense
@@ -18,4 +19,5 @@ __all__ = [
     "PrunedConv",
     "PrunedDense",
     "Sequential",
+    "SparseAttention",
 ]

@@ -1,5 +1,6 @@
 """Layers for flax.nnx."""
 
+from jaxsparse.nn.nnx.attention import SparseAttention as SparseAttention
 from jaxsparse.nn.nnx.bounded import BoundedDense as BoundedDense
 from jaxsparse.nn.nnx.masked_conv import MaskedConv as MaskedConv
 from jaxsparse.nn.nnx.masked_dense import MaskedDense as MaskedDense
@@ -18,4 +19,5 @@ __all__ = [
     "PrunedConv",
     "PrunedDense",
     "Sequential",
+    "SparseAttention",
 ]
