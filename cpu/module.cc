@@ -26,6 +26,8 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseTopExpertsCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulDrhsCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedMatmulCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseAttentionCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseAttentionGradCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePrunedMatmulCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePrunedConvCpu);
 
@@ -55,6 +57,8 @@ nb::dict Registrations() {
   targets["jaxsparse_grouped_matmul"] = Capsule(JaxsparseGroupedMatmulCpu);
   targets["jaxsparse_grouped_matmul_drhs"] = Capsule(JaxsparseGroupedMatmulDrhsCpu);
   targets["jaxsparse_masked_matmul"] = Capsule(JaxsparseMaskedMatmulCpu);
+  targets["jaxsparse_sparse_attention"] = Capsule(JaxsparseSparseAttentionCpu);
+  targets["jaxsparse_sparse_attention_grad"] = Capsule(JaxsparseSparseAttentionGradCpu);
   targets["jaxsparse_pruned_matmul"] = Capsule(JaxsparsePrunedMatmulCpu);
   targets["jaxsparse_pruned_conv"] = Capsule(JaxsparsePrunedConvCpu);
   return targets;

@@ -13,8 +13,12 @@ from jaxsparse import recorder as recorder
 from jaxsparse.bits import pack_mask as pack_mask
 from jaxsparse.bits import unpack_mask as unpack_mask
 from jaxsparse.ffi import DISABLE_JAX_EXPORT_CHECKS as DISABLE_JAX_EXPORT_CHECKS
+from jaxsparse.index import BlockMask as BlockMask
 from jaxsparse.index import TileIndex as TileIndex
+from jaxsparse.index import TokenPacking as TokenPacking
 from jaxsparse.index import affected_index as affected_index
+from jaxsparse.index import block_masks as block_masks
+from jaxsparse.index import create_block_mask as create_block_mask
 from jaxsparse.index import tile_index as tile_index
 from jaxsparse.mask import lengths_mask as lengths_mask
 from jaxsparse.mask import plot as plot
@@ -28,10 +32,13 @@ from jaxsparse.ops import masked_dense as masked_dense
 from jaxsparse.ops import masked_matmul as masked_matmul
 from jaxsparse.ops import masked_norm as masked_norm
 from jaxsparse.ops import masked_pool as masked_pool
+from jaxsparse.ops import pack_tokens as pack_tokens
 from jaxsparse.ops import pruned_conv as pruned_conv
 from jaxsparse.ops import pruned_matmul as pruned_matmul
 from jaxsparse.ops import route as route
+from jaxsparse.ops import sparse_attention as sparse_attention
 from jaxsparse.ops import token_index as token_index
+from jaxsparse.ops import unpack_tokens as unpack_tokens
 from jaxsparse.pruned import PrunedWeight as PrunedWeight
 from jaxsparse.pruned import prune as prune
 from jaxsparse.pruned import prune_model as prune_model
@@ -44,17 +51,21 @@ from jaxsparse.tune import tune as tune
 from jaxsparse.version import __version__ as __version__
 
 __all__ = [
+    "BlockMask",
     "DISABLE_JAX_EXPORT_CHECKS",
     "PrunedWeight",
     "Routing",
     "TileIndex",
+    "TokenPacking",
     "TuningTable",
     "__version__",
     "affected_index",
+    "block_masks",
     "bounded",
     "bounded_matmul",
     "checked",
     "config",
+    "create_block_mask",
     "explain",
     "grouped_matmul",
     "lengths_mask",
@@ -67,6 +78,7 @@ __all__ = [
     "masked_pool",
     "nn",
     "pack_mask",
+    "pack_tokens",
     "plot",
     "prune",
     "prune_model",
@@ -76,10 +88,12 @@ __all__ = [
     "recorder",
     "route",
     "show",
+    "sparse_attention",
     "tile_index",
     "token_index",
     "tune",
     "unpack_mask",
+    "unpack_tokens",
     "variants",
 ]
 

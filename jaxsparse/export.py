@@ -14,8 +14,11 @@ from jax import export
 from jaxsparse.bounded.activations import Activations
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.core.types import Kind
+from jaxsparse.index.blocks import BlockMask
+from jaxsparse.index.blocks.formats import BlockLists
 from jaxsparse.index.chosen import ChosenIndex
 from jaxsparse.index.mask_index import MaskIndex
+from jaxsparse.index.packing import TokenPacking
 from jaxsparse.index.portfolio import Portfolio
 from jaxsparse.index.types import TileIndex
 from jaxsparse.ops.bounded_network.api import Network
@@ -38,14 +41,16 @@ _NETWORK = tuple[int, int, int, int, int, float, bool, int, _SHAPES, _NAMES]
 #: Type -> the types of its static fields, in the order in which the pytree has them.
 _FACTS: dict[type, Any] = {
     Activations: tuple[()],
+    BlockMask: tuple[Pair, int, int],
     ChosenIndex: _CHOSEN,
     Layer: _LAYER,
     MaskIndex: _INDEX,
     Network: _NETWORK,
     Recorder: tuple[int, float, bool],
     TileIndex: _INDEX,
+    TokenPacking: tuple[Pair],
 }
-_TUPLES = (Portfolio, Routing, TopExperts)
+_TUPLES = (BlockLists, Portfolio, Routing, TopExperts)
 
 
 class _PlanFacts(msgspec.Struct, forbid_unknown_fields=True):

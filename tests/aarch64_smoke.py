@@ -1,4 +1,4 @@
-"""Every C++ variant of four ops against the reference: a smoke test of a cross-compiled module.
+"""Every C++ variant of five ops against the reference: a smoke test of a cross-compiled module.
 
 `make aarch64` runs it under qemu; it runs on any machine.
 """
@@ -37,11 +37,16 @@ def main():
     blocks = jnp.asarray(rng.random((3, 4)) < 0.5)
     weight = np.where(rng.random((32, 24)) < 0.2, rng.standard_normal((32, 24)), 0)
     pruned = js.pruned.inspect(weight.astype(np.float32))
+    tokens = [draw(1, 48, 2, 20) for _ in range(3)]
+    attended = js.BlockMask.from_dense(jnp.asarray(rng.random((1, 2, 48, 48)) < 0.5), 16)
     ops = {
         "masked_conv": lambda i: js.masked_conv(x, kernel, mask, implementation=i),
         "grouped_matmul": lambda i: js.grouped_matmul(a, b, sizes, implementation=i),
         "masked_matmul": lambda i: js.masked_matmul(
             a, b[0], a_mask=blocks, granularity=(16, 8), implementation=i
+        ),
+        "sparse_attention": lambda i: js.sparse_attention(
+            *tokens, attended, soft_cap=4.0, implementation=i
         ),
         "pruned_matmul": lambda i: js.pruned_matmul(a, pruned, implementation=i),
     }

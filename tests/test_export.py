@@ -38,6 +38,14 @@ def test_an_index(rng, align):
     assert_same(round_trip(js.masked_conv, x, kernel, index), js.masked_conv(x, kernel, index))
 
 
+def test_a_block_mask(rng):
+    dense = jnp.asarray(rng.random((2, 1, 40, 50)) < 0.4)
+    mask = round_trip(lambda m: js.BlockMask.from_dense(m, (16, 32)), dense)
+    assert (mask.block_size, mask.q_len, mask.kv_len) == ((16, 32), 40, 50)
+    assert_same(round_trip(lambda m: m.to_dense(), mask), dense)
+    assert_same(round_trip(lambda m: m.to_lists(), mask), mask.to_lists())
+
+
 def test_an_index_that_was_chosen(rng):
     mask = jnp.asarray(rng.random((2, 12, 20)) < 0.2)
     assert_same(round_trip(js.tile_index, mask), js.tile_index(mask))

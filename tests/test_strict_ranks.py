@@ -82,6 +82,19 @@ def blocks(rng, how):
     return call, [normal(rng, 40, 48), normal(rng, 48, 56)]
 
 
+def attention(rng, how):
+    with jax.numpy_rank_promotion("allow"):
+        mask = js.BlockMask.from_dense(rng.random((2, 1, 40, 48)) < 0.5, 16)
+    bias, slopes = normal(rng, 1, 4, 40, 48), normal(rng, 4)
+
+    def call(q, k, v):
+        more = {"bias": bias, "slopes": slopes, "soft_cap": 3.0, **how}
+        out, lse = js.sparse_attention(q, k, v, mask, return_lse=True, **more)
+        return out + lse.swapaxes(1, 2)[..., None]
+
+    return call, [normal(rng, 2, n, h, 8) for n, h in ((40, 4), (48, 2), (48, 2))]
+
+
 def tokens(rng, how):
     mask = jnp.asarray(rng.random((3, 7)) < 0.5)
 
@@ -127,7 +140,18 @@ def saturated(rng, how):
     return call, [normal(rng, 5, 48)]
 
 
-CASES = (convolution, recorded, stack, indices, blocks, tokens, groups, frozen, saturated)
+CASES = (
+    convolution,
+    recorded,
+    stack,
+    indices,
+    blocks,
+    attention,
+    tokens,
+    groups,
+    frozen,
+    saturated,
+)
 
 
 @pytest.mark.parametrize("case", CASES)

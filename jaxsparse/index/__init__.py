@@ -1,9 +1,21 @@
 """From packed masks to device-resident lists of active tiles."""
 
 from jaxsparse.index.affected_index import affected_index as affected_index
+from jaxsparse.index.blocks import BlockMask as BlockMask
+from jaxsparse.index.blocks import create_block_mask as create_block_mask
+from jaxsparse.index.packing import TokenPacking as TokenPacking
 from jaxsparse.index.portfolio import Portfolio as Portfolio
 from jaxsparse.index.portfolio import portfolio_index as portfolio_index
 from jaxsparse.index.tile_index import tile_index as tile_index
 from jaxsparse.index.types import TileIndex as TileIndex
 
-__all__ = ["Portfolio", "TileIndex", "affected_index", "portfolio_index", "tile_index"]
+__all__ = [
+    "BlockMask",
+    "Portfolio",
+    "TileIndex",
+    "TokenPacking",
+    "affected_index",
+    "create_block_mask",
+    "portfolio_index",
+    "tile_index",
+]

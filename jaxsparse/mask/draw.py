@@ -26,14 +26,31 @@ class Indexed(Protocol):
         ...
 
 
+@runtime_checkable
+class Blocked(Protocol):
+    """A `js.BlockMask`: blocks that count, some of them in full."""
+
+    def block_bits(self) -> Bool[Array, "b h Q C"]:
+        """The blocks that count."""
+        ...
+
+    def full_block_bits(self) -> Bool[Array, "b h Q C"]:
+        """Those that count in full."""
+        ...
+
+
 @takes_variables
-def show(mask_or_index: Bool[ArrayLike, "... H W"] | Indexed) -> None:
-    """Print the drawing of a bool[H, W] or bool[B, H, W] mask, or a `TileIndex` and its drawing.
+def show(mask_or_index: Bool[ArrayLike, "... H W"] | Indexed | Blocked) -> None:
+    """Print the drawing of a bool[H, W] or bool[B, H, W] mask, a `TileIndex` and its drawing, or a
+    `BlockMask` and the drawing of its blocks, partial ones in grey.
 
     Raises:
         TypeError: for anything else, and under a jax transformation.
     """
-    if isinstance(mask_or_index, Indexed):
+    if isinstance(mask_or_index, Blocked):
+        full, listed = block_images(mask_or_index)
+        print(f"{mask_or_index}\n{draw_mask(full, tiles=listed, what='full, of blocks')}")
+    elif isinstance(mask_or_index, Indexed):
         print(f"{mask_or_index}\n{draw_index(mask_or_index)}")
     else:
         print(draw_mask(as_images(mask_or_index)))
@@ -59,6 +76,15 @@ def draw_index(index: Any, columns: int | None = None) -> str:
     return draw_mask(mask, tiles=tile_area(index), columns=columns)
 
 
+def block_images(mask: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The full blocks of a `BlockMask`, and all that count: bool[images, Q, C] each, an image for
+    each batch entry and head.
+    """
+    full, listed = np.asarray(mask.full_block_bits()), np.asarray(mask.block_bits())
+    shape = (-1, *listed.shape[2:]) if listed.size else (0, *listed.shape[2:])
+    return full.reshape(shape), listed.reshape(shape)
+
+
 def tile_origins(index: Any) -> np.ndarray:
     """int[n, 3]: image, top and left of each listed tile of a `TileIndex`."""
     ids = np.asarray(index.ids)[: int(index.count)]
@@ -79,7 +105,11 @@ def tile_area(index: Any) -> np.ndarray:
 
 
 def draw_mask(
-    mask: np.ndarray, *, tiles: np.ndarray | None = None, columns: int | None = None
+    mask: np.ndarray,
+    *,
+    tiles: np.ndarray | None = None,
+    columns: int | None = None,
+    what: str = "active",
 ) -> str:
     """The drawing of a mask, its first images one below the other.
 
@@ -87,6 +117,7 @@ def draw_mask(
         mask: bool[B, H, W].
         tiles: bool[B, H, W], drawn in grey where no pixel is active.
         columns: width of the drawing in characters; None takes the terminal's.
+        what: the word for a pixel that is drawn.
     """
     columns = columns or shutil.get_terminal_size((80, 24)).columns
     lines = []
@@ -95,7 +126,7 @@ def draw_mask(
         scale = max(-(-width // columns), -(-height // (2 * MAX_ROWS)), 1)
         share = 100 * image.mean() if image.size else 0.0
         step = f", one character is {scale} x {2 * scale} pixels" if scale > 1 else ""
-        lines.append(f"image {b}: {height} x {width}, {share:.1f} % active{step}")
+        lines.append(f"image {b}: {height} x {width}, {share:.1f} % {what}{step}")
         pixels = _halves(image, scale)
         text = _PIXELS[pixels[:, 0].astype(int), pixels[:, 1].astype(int)]
         if tiles is not None:

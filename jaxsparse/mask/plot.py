@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool
 
 from jaxsparse.core.variables import takes_variables
-from jaxsparse.mask.draw import Indexed, as_images, tile_origins
+from jaxsparse.mask.draw import Blocked, Indexed, as_images, block_images, tile_origins
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,12 +19,13 @@ MAX_IMAGES = 4
 
 @takes_variables
 def plot(
-    mask_or_index: Bool[ArrayLike, "... H W"] | Indexed, image: ArrayLike | None = None
+    mask_or_index: Bool[ArrayLike, "... H W"] | Indexed | Blocked, image: ArrayLike | None = None
 ) -> Figure:
-    """Draw a mask, or a `TileIndex` with its tiles outlined, over an image.
+    """Draw a mask, or a `TileIndex` with its tiles outlined, over an image; or the blocks of a
+    `BlockMask`, partial ones paler.
 
     Args:
-        mask_or_index: bool[H, W], bool[B, H, W] or a `TileIndex`.
+        mask_or_index: bool[H, W], bool[B, H, W], a `TileIndex` or a `BlockMask`.
         image: [H, W], [H, W, C] (one image), or [B, H, W, C], C being 1, 3 or 4, floats in [0, 1]
             or uint8. It may be larger or smaller than the mask, which is stretched over it.
 
@@ -33,7 +34,8 @@ def plot(
 
     Raises:
         ImportError: without matplotlib.
-        TypeError, ValueError: for anything that is not a mask or image.
+        TypeError, ValueError: for anything that is not a mask or image, and for an image behind a
+            BlockMask.
     """
     try:
         from matplotlib.figure import Figure
@@ -41,6 +43,10 @@ def plot(
         raise ImportError(
             "js.plot needs matplotlib: pip install 'jaxsparse[plot]'", name=error.name
         ) from error
+    if isinstance(mask_or_index, Blocked):
+        if image is not None:
+            raise ValueError("image: a BlockMask is drawn without one")
+        return _blocks(mask_or_index)
     index = mask_or_index if isinstance(mask_or_index, Indexed) else None
     mask = as_images(mask_or_index if index is None else index.to_mask())
     images = _images(image, len(mask))
@@ -60,6 +66,26 @@ def plot(
         axes.set(
             xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[], title=_title(mask[b], index, b)
         )
+    return figure
+
+
+def _blocks(mask: Any) -> Figure:
+    """A square for each block of a `BlockMask`: queries downwards, keys to the right."""
+    from matplotlib.figure import Figure
+
+    full, listed = block_images(mask)
+    shown = min(len(full), MAX_IMAGES)
+    figure = Figure(figsize=(4 * max(shown, 1), 4), layout="constrained")
+    for i in range(shown):
+        axes = figure.add_subplot(1, shown, i + 1)
+        colours = np.ones((*full[i].shape, 3), np.float32)
+        colours[listed[i]] = (1.0, 0.78, 0.66)
+        colours[full[i]] = (0.93, 0.42, 0.16)
+        axes.imshow(colours, interpolation="nearest", aspect="auto")
+        b, h = divmod(i, mask.shape[1])
+        left_out = 100 * (1 - listed[i].mean())
+        axes.set(xticks=[], yticks=[], xlabel="blocks of keys", ylabel="blocks of queries")
+        axes.set_title(f"batch {b}, head {h}: {left_out:.0f} % of blocks left out")
     return figure
 
 

@@ -14,6 +14,8 @@ from flax import serialization
 
 from jaxsparse.bounded.activations import Activations
 from jaxsparse.bounded.layer import Layer
+from jaxsparse.index.blocks import BlockMask
+from jaxsparse.index.packing import TokenPacking
 from jaxsparse.index.types import TileIndex
 from jaxsparse.ops.bounded_network.api import Network
 from jaxsparse.pruned.weight import PrunedWeight
@@ -22,7 +24,7 @@ from jaxsparse.recorder import Recorder
 STATIC = "static"
 #: Static, and free to differ: how something is run, not what it is.
 _FREE = ("implementation",)
-KINDS = (Activations, Layer, Network, PrunedWeight, Recorder, TileIndex)
+KINDS = (Activations, BlockMask, Layer, Network, PrunedWeight, Recorder, TileIndex, TokenPacking)
 
 
 def _children(value: Any) -> dict[str, Any]:

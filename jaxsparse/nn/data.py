@@ -6,10 +6,21 @@ from flax import nnx
 
 from jaxsparse.bounded.activations import Activations
 from jaxsparse.bounded.layer import Layer
+from jaxsparse.index.blocks import BlockMask
+from jaxsparse.index.packing import TokenPacking
 from jaxsparse.index.types import TileIndex
 from jaxsparse.ops.bounded_network.api import Network
 from jaxsparse.pruned.weight import PrunedWeight
 from jaxsparse.recorder import Recorder
 
-for _kind in (Activations, Layer, Network, PrunedWeight, Recorder, TileIndex):
+for _kind in (
+    Activations,
+    BlockMask,
+    Layer,
+    Network,
+    PrunedWeight,
+    Recorder,
+    TileIndex,
+    TokenPacking,
+):
     nnx.register_data_type(_kind)

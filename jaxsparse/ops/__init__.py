@@ -9,10 +9,13 @@ from jaxsparse.ops.masked_dense.api import token_index as token_index
 from jaxsparse.ops.masked_matmul.api import masked_matmul as masked_matmul
 from jaxsparse.ops.masked_norm.api import masked_norm as masked_norm
 from jaxsparse.ops.masked_pool.api import masked_pool as masked_pool
+from jaxsparse.ops.pack_tokens.api import pack_tokens as pack_tokens
+from jaxsparse.ops.pack_tokens.api import unpack_tokens as unpack_tokens
 from jaxsparse.ops.pruned_conv.api import pruned_conv as pruned_conv
 from jaxsparse.ops.pruned_matmul.api import pruned_matmul as pruned_matmul
 from jaxsparse.ops.route.api import Routing as Routing
 from jaxsparse.ops.route.api import route as route
+from jaxsparse.ops.sparse_attention.api import sparse_attention as sparse_attention
 
 __all__ = [
     "Routing",
@@ -24,8 +27,11 @@ __all__ = [
     "masked_matmul",
     "masked_norm",
     "masked_pool",
+    "pack_tokens",
     "pruned_conv",
     "pruned_matmul",
     "route",
+    "sparse_attention",
     "token_index",
+    "unpack_tokens",
 ]

@@ -8,6 +8,7 @@ from jaxsparse.select import masked_conv_dkernel as _masked_conv_dkernel  # noqa
 from jaxsparse.select import masked_conv_stack as _masked_conv_stack  # noqa: F401
 from jaxsparse.select import masked_matmul as _masked_matmul  # noqa: F401
 from jaxsparse.select import pruned as _pruned  # noqa: F401
+from jaxsparse.select import sparse_attention as _sparse_attention  # noqa: F401
 from jaxsparse.select.choice import Choice as Choice
 from jaxsparse.select.config import checked as checked
 from jaxsparse.select.config import config as config

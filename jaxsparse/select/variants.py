@@ -18,6 +18,7 @@ Op = Literal[
     "pruned_conv",
     "bounded_matmul",
     "bounded_network",
+    "sparse_attention",
 ]
 OPS: tuple[Op, ...] = get_args(Op)
 
@@ -62,8 +63,8 @@ def variants(op: Op) -> list[Variant]:
     """The variants of `op`, on every platform that this build has kernels for.
 
     `js.config(variant=)` takes each of them. The name alone speaks to "masked_conv",
-    "masked_dense", "masked_matmul", "grouped_matmul", "pruned_matmul" and "pruned_conv"; of the
-    other ops it takes the Variant itself.
+    "masked_dense", "masked_matmul", "grouped_matmul", "pruned_matmul", "pruned_conv" and
+    "sparse_attention"; of the other ops it takes the Variant itself.
 
     Args:
         op: one of `OPS`: the name of an op, or "masked_conv_dkernel" (the gradient of a

@@ -41,6 +41,16 @@ def test_show_prints(capsys):
         js.show(np.zeros(3))
 
 
+def test_show_of_a_block_mask(capsys):
+    dense = np.zeros((1, 2, 64, 48), bool)
+    dense[0, 0, :16] = dense[0, 0, 16, 20] = dense[0, 1, 63, 47] = True
+    mask = js.BlockMask.from_dense(dense, 16)
+    js.show(mask)
+    first = "image 0: 4 x 3, 25.0 % full, of blocks\n▀▀▀\n\n"
+    second = "image 1: 4 x 3, 0.0 % full, of blocks\n\n  ░\n"
+    assert capsys.readouterr().out == f"{mask}\n{first}{second}"
+
+
 def test_repr_is_one_line():
     index = js.tile_index(CROSS, (4, 4), implementation="reference")
     told = "TileIndex(shape=(1, 4, 5), tile=(4, 4), capacity=2, align='grid', count=1)"
@@ -80,6 +90,16 @@ def test_plot(tmp_path, align):
     js.plot(mask, image[None, ..., :1]).savefig(tmp_path / "mask.png")
     with pytest.raises(ValueError, match="image has shape"):
         js.plot(mask, np.zeros((2, 4, 4, 3)))
+
+
+def test_plot_of_a_block_mask():
+    pytest.importorskip("matplotlib")
+    mask = js.BlockMask.from_dense(CROSS[:, None].repeat(2, 1), 16)
+    figure = js.plot(mask)
+    assert [axes.get_title()[:15] for axes in figure.axes] == ["batch 0, head 0", "batch 0, head 1"]
+    assert "0 % of blocks left out" in figure.axes[0].get_title()
+    with pytest.raises(ValueError, match="image"):
+        js.plot(mask, np.zeros((4, 5)))
 
 
 def test_without_matplotlib_plot_says_what_to_install(monkeypatch):

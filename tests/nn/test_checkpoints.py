@@ -15,6 +15,7 @@ import jaxsparse as js
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.standard_normal((8, 8)).astype(np.float32) * (RNG.random((8, 8)) < 0.4)
 MASK = RNG.random((1, 6, 7)) < 0.4
+BLOCKS = RNG.random((2, 1, 20, 32)) < 0.4
 X = jnp.asarray(RNG.random((3, 8)), jnp.float32)
 
 
@@ -31,6 +32,11 @@ VALUES = {
         lambda index: js.masked_conv(
             jnp.ones((1, 6, 7, 2)), jnp.ones((1, 1, 2, 2)), index, precision="highest"
         ),
+    ),
+    "BlockMask": (
+        js.BlockMask.from_dense(BLOCKS, 16),
+        js.BlockMask.from_dense(BLOCKS[..., ::-1], 16),
+        lambda mask: mask.to_dense().astype(jnp.float32),
     ),
     "PrunedWeight": (
         js.pruned.inspect(WEIGHT),

@@ -28,6 +28,8 @@ LAYER = js.bounded.inspect(np.asarray(normal(4, 5)), -0.1, 2.0)
 TOKENS = normal(6, 4)
 IDS = jnp.asarray(RNG.integers(0, 3, (6, 2)), jnp.int32)
 
+ATTENDED = js.BlockMask.from_dense(RNG.random((1, 2, 20, 20)) < 0.5, 16)
+
 #: Name -> (function, arguments, options): every array of both is given as a variable.
 CASES = {
     "pack_mask": (js.pack_mask, (MASK,), {}),
@@ -72,6 +74,11 @@ CASES = {
         },
     ),
     "route": (js.route, (IDS, 3), {}),
+    "sparse_attention": (
+        js.sparse_attention,
+        (*(normal(1, 20, 2, 4) for _ in range(3)), ATTENDED),
+        {"bias": normal(1, 2, 20, 20), "slopes": normal(2)},
+    ),
     "pruned_matmul": (js.pruned_matmul, (TOKENS, PLAN), {"bias": normal(5)}),
     "pruned_conv": (js.pruned_conv, (X, CONV_PLAN), {"bias": normal(4)}),
     "bounded_matmul": (js.bounded_matmul, (TOKENS, LAYER), {}),

@@ -50,6 +50,11 @@ COSTS = {
     "nn.pruned_conv_general_dilated": ({"pruned_conv": 1}, {"pruned_conv": 2}, 6216),
     "pruned_matmul": ({"pruned_matmul": 1}, {"pruned_matmul": 2}, 3640),
     "nn.pruned_dot_general": ({"pruned_matmul": 1}, {"pruned_matmul": 2}, 2560),
+    "sparse_attention": (
+        {"sparse_attention": 1},
+        {"sparse_attention": 1, "sparse_attention_grad": 1},
+        84112,
+    ),
     "top_experts": ({"top_experts": 1}, {"top_experts": 1}, 490),
 }
 #: spec -> operand -> calls that its tangent alone adds to those of a call.
@@ -68,6 +73,7 @@ TANGENTS = {
     "nn.pruned_conv_general_dilated": {"x": 1, "kernel": 1},
     "pruned_matmul": {"x": 1, "w": 1, "bias": 0},
     "nn.pruned_dot_general": {"x": 1, "w": 1},
+    "sparse_attention": {"q": 0, "k": 0, "v": 0},  # in jnp
     "top_experts": {"logits": 0},
 }
 

@@ -16,6 +16,7 @@ from jaxsparse.nn import linen as linen_layers
 from jaxsparse.nn import nnx as nnx_layers
 
 PACKAGES = [js, bits, index, mask, ops, select, js.bounded, js.pruned, js.recorder, js.nn]
+PACKAGES += [js.block_masks]
 PACKAGES += [linen_layers, nnx_layers]
 BARE = re.compile(r"\b(Any|(dict|tuple|list|Callable|Sequence|Mapping)(?!\s*\[))(?![\w.])")
 #: JSON rows that a build generated, and what is chosen from: read by the package, not by users.

@@ -67,6 +67,11 @@ def products() -> None:
     assert_type(y, jax.Array)
     routing = assert_type(js.route(np.zeros((6, 1), np.int32), 2), js.Routing)
     assert_type(routing.group_sizes, jax.Array)
+    queries = jnp.ones((1, 32, 2, 4))
+    causal = js.create_block_mask(lambda b, h, q, k: q >= k, 1, 1, 32, 32, 16)
+    assert_type(js.sparse_attention(queries, queries, queries, causal), jax.Array)
+    out, lse = js.sparse_attention(queries, queries, queries, causal, return_lse=True)
+    assert_type((out, lse), tuple[jax.Array, jax.Array])
     experts = jnp.stack([weight, weight])
     y = js.grouped_matmul(
         tokens, experts, routing.group_sizes, gather=routing.gather, scatter=routing.scatter

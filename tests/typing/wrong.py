@@ -18,6 +18,7 @@ js.masked_conv([1.0], w, mask)  # error
 js.masked_conv(x, w, mask, record=True).shape  # error
 js.tile_index(mask, (4, 4), align="pixel")  # error
 js.masked_matmul(x, w, granularity={"c": (1, 1)})  # error
+js.sparse_attention(x, x, x, mask)  # error
 js.pruned_conv(x, pruned, layout="HWCN")  # error
 js.pruned_matmul(x, w)  # error
 js.pruned.inspect(w, kind="convolution")  # error

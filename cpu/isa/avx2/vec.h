@@ -30,6 +30,12 @@ struct Vec {
   // A NaN in the second operand is kept.
   static Reg Max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
   static Reg Min(Reg a, Reg b) { return _mm256_min_ps(a, b); }
+  // Lane i of `yes` where bit i is set, else of `no`.
+  static Reg Select(uint32_t bits, Reg yes, Reg no) {
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i own = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane);
+    return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(_mm256_cmpeq_epi32(own, lane)));
+  }
   static Reg Round(Reg v) {
     return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }

@@ -33,6 +33,10 @@ struct Vec {
   // A NaN in the second operand is kept.
   static Reg Max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
   static Reg Min(Reg a, Reg b) { return _mm512_min_ps(a, b); }
+  // Lane i of `yes` where bit i is set, else of `no`.
+  static Reg Select(uint32_t bits, Reg yes, Reg no) {
+    return _mm512_mask_blend_ps(static_cast<__mmask16>(bits), no, yes);
+  }
   static Reg Round(Reg v) {
     return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }

@@ -34,6 +34,11 @@ struct Vec {
   // A NaN in either operand is kept.
   static Reg Max(Reg a, Reg b) { return vmaxq_f32(a, b); }
   static Reg Min(Reg a, Reg b) { return vminq_f32(a, b); }
+  // Lane i of `yes` where bit i is set, else of `no`.
+  static Reg Select(uint32_t bits, Reg yes, Reg no) {
+    const uint32_t lanes[kLanes] = {1, 2, 4, 8};
+    return vbslq_f32(vtstq_u32(vdupq_n_u32(bits), vld1q_u32(lanes)), yes, no);
+  }
   static Reg Round(Reg v) { return vrndnq_f32(v); }
   // 2^n for a whole n in [-126, 127]; infinity for 128.
   static Reg Exp2(Reg n) {

@@ -43,6 +43,11 @@ struct Vec {
     for (int i = 0; i < kLanes; ++i) b[i] = a[i] < b[i] ? a[i] : b[i];
     return b;
   }
+  // Lane i of `yes` where bit i is set, else of `no`.
+  static Reg Select(uint32_t bits, Reg yes, Reg no) {
+    for (int i = 0; i < kLanes; ++i) no[i] = (bits >> i & 1u) != 0 ? yes[i] : no[i];
+    return no;
+  }
   static Reg Round(Reg v) {
     for (int i = 0; i < kLanes; ++i) v[i] = __builtin_nearbyintf(v[i]);
     return v;

@@ -1,0 +1,12 @@
+#include "cpu/isa/avx2/transpose.h"
+
+#include "cpu/tile/attention/softmax.h"
+
+namespace jaxsparse {
+
+const AttentionIsa& AttentionAvx2() {
+  static const AttentionIsa table = MakeAttentionTable();
+  return table;
+}
+
+}  // namespace jaxsparse

@@ -1,0 +1,12 @@
+#include "cpu/isa/neon/transpose.h"
+
+#include "cpu/tile/attention/softmax.h"
+
+namespace jaxsparse {
+
+const AttentionIsa& AttentionNeon() {
+  static const AttentionIsa table = MakeAttentionTable();
+  return table;
+}
+
+}  // namespace jaxsparse

@@ -1,0 +1,286 @@
+"""`BlockMask`: which blocks of an attention count, a value to build once for many layers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
+
+from jaxsparse.core.checks import check_rank
+from jaxsparse.core.integers import as_int32
+from jaxsparse.core.variables import takes_variables
+from jaxsparse.index.blocks import combine
+from jaxsparse.index.blocks.checks import check_capacity, check_kind, warn_lost
+from jaxsparse.index.blocks.dense import arrays_of_dense, dense_of
+from jaxsparse.index.blocks.evaluate import MaskMod, check_mod
+from jaxsparse.index.blocks.formats import BlockLists, holds_at, lists_of
+from jaxsparse.index.blocks.given import arrays_of_lists, check_bits, check_full, check_pair
+from jaxsparse.index.blocks.grid import Grid, check_number, make_grid
+from jaxsparse.index.blocks.lists import FULL, NONE, MaskArrays, build, codes_of, is_known
+
+_DATA = MaskArrays._fields
+_META = ("block_size", "q_len", "kv_len")
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=_DATA, meta_fields=_META)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class BlockMask:
+    """A mask bool[b, h, q_len, kv_len] of attention in blocks: those that count are listed, and
+    one that counts in part has its bits. A pytree of fixed shape whatever the mask holds.
+
+    b is 1 (shared) or the batch, h is 1 (shared) or the heads; Q and C are the blocks of queries
+    and of keys. The last block of either may reach past the end, which never counts.
+
+    Attributes:
+        kv_counts: int32[b, h, Q], how many blocks of keys a block of queries attends to.
+        kv_blocks: int32[b, h, Q, C], which, ascending; 0 after the last.
+        kv_slots: int32[b, h, Q, C], -1 for a full block, else the row of `words` with its bits.
+        q_counts, q_blocks, q_slots: int32[b, h, C], int32[b, h, C, Q] twice, the same blocks listed
+            for each block of keys.
+        words: uint32[slots, block_q, ceil(block_kv/32)], the bits of partial blocks, little-endian
+            along the keys; a set bit attends. One slot or more.
+        overflow: bool[], some of the mask was left out: partial blocks without a slot attend to
+            nothing, and so do entries of given lists that are out of range.
+        block_size: (block_q, block_kv), multiples of 16 from 16 to 256.
+        q_len: queries.
+        kv_len: keys.
+
+    Under `vmap` the arrays have a leading batch axis, as with any pytree.
+    """
+
+    kv_counts: Int32[Array, "b h Q"]
+    kv_blocks: Int32[Array, "b h Q C"]
+    kv_slots: Int32[Array, "b h Q C"]
+    q_counts: Int32[Array, "b h C"]
+    q_blocks: Int32[Array, "b h C Q"]
+    q_slots: Int32[Array, "b h C Q"]
+    words: UInt32[Array, "slots block_q words"]
+    overflow: Bool[Array, ""]
+    block_size: tuple[int, int]
+    q_len: int
+    kv_len: int
+
+    @classmethod
+    @takes_variables
+    def from_dense(
+        cls,
+        mask: Bool[ArrayLike, "#B #H T S"],
+        block_size: int | tuple[int, int] = 128,
+        *,
+        partial_capacity: int | None = None,
+    ) -> BlockMask:
+        """The blocks of a dense mask.
+
+        Args:
+            mask: bool[B or 1, H or 1, T, S]; True attends.
+            block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
+            partial_capacity: slots for partial blocks; None takes as many as there are, and inside
+                jit one for every block.
+
+        Raises:
+            TypeError, ValueError: for another dtype, rank or block size, naming the argument.
+        """
+        check_rank("mask", mask, 4, "[B or 1, H or 1, T, S]")
+        mask = check_bits("mask", mask)
+        grid = make_grid(block_size, mask.shape[2], mask.shape[3])
+        check_number(mask.shape[0], mask.shape[1], grid)
+        capacity = check_capacity(partial_capacity)
+        return mask_of("BlockMask.from_dense", arrays_of_dense(mask, grid, capacity), grid)
+
+    @classmethod
+    @takes_variables
+    def from_block_bits(
+        cls,
+        bits: Bool[ArrayLike, "#B #H Q C"],
+        block_size: int | tuple[int, int],
+        q_len: int,
+        kv_len: int,
+    ) -> BlockMask:
+        """The mask of whole blocks: `bits` says which.
+
+        Args:
+            bits: bool[B or 1, H or 1, Q, C], Q = ceil(q_len / block_q), C = ceil(kv_len /
+                block_kv).
+            block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
+            q_len: queries.
+            kv_len: keys.
+
+        Raises:
+            TypeError, ValueError: for another dtype, shape or block size, naming the argument.
+        """
+        check_rank("bits", bits, 4, "[B or 1, H or 1, Q, C]")
+        bits = check_bits("bits", bits)
+        grid = make_grid(block_size, q_len, kv_len)
+        if bits.shape[2:] != (grid.rows, grid.columns):
+            raise ValueError(
+                f"bits has shape {bits.shape}; {q_len} x {kv_len} positions in blocks of "
+                f"{grid.block_q} x {grid.block_kv} need (B, H, {grid.rows}, {grid.columns})"
+            )
+        arrays = build(grid, bits, bits, lambda ids: ids, 0)
+        return mask_of("BlockMask.from_block_bits", arrays, grid)
+
+    @classmethod
+    @takes_variables
+    def from_lists(
+        cls,
+        kv_num_blocks: Int[ArrayLike, "#B #H Q"],
+        kv_indices: Int[ArrayLike, "#B #H Q n"],
+        full_kv_num_blocks: Int[ArrayLike, "#B #H Q"] | None = None,
+        full_kv_indices: Int[ArrayLike, "#B #H Q m"] | None = None,
+        *,
+        block_size: int | tuple[int, int],
+        q_len: int,
+        kv_len: int,
+        mask_mod: MaskMod | None = None,
+        partial_capacity: int | None = None,
+    ) -> BlockMask:
+        """The mask of FlexAttention's lists (`BlockMask.from_kv_blocks`), or of FlashAttention's
+        (`mask_block_cnt`, `mask_block_idx`, `full_block_cnt`, `full_block_idx`, in this order).
+
+        Args:
+            kv_num_blocks: how many blocks of keys, partial ones, a row of blocks lists.
+            kv_indices: which, in any order; entries after the count are ignored.
+            full_kv_num_blocks: the same of full blocks; None: there are none.
+            full_kv_indices: which.
+            block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
+            q_len: queries.
+            kv_len: keys.
+            mask_mod: what holds in partial blocks, as in `create_block_mask`; None: everything, so
+                that these are full as well.
+            partial_capacity: as in `create_block_mask`.
+
+        Returns:
+            A BlockMask. Inside jit, where the lists are not known, an entry out of range is
+            ignored, a count is cut to the list, a block listed twice counts once (full, if it is
+            listed as full), and `overflow` is set.
+
+        Raises:
+            TypeError, ValueError: for another dtype or shape; and for an entry out of range, a
+                block listed twice or a count that does not fit, where that is known.
+        """
+        grid = make_grid(block_size, q_len, kv_len)
+        if mask_mod is not None:
+            check_mod(mask_mod)
+        partial = check_pair("kv_num_blocks", kv_num_blocks, "kv_indices", kv_indices, grid)
+        full = check_full(full_kv_num_blocks, full_kv_indices, partial[0].shape, grid)
+        arrays = arrays_of_lists(partial, full, grid, mask_mod, check_capacity(partial_capacity))
+        return mask_of("BlockMask.from_lists", arrays, grid)
+
+    def to_lists(self) -> BlockLists:
+        """The mask as lists of partial and of full blocks, in the order of FlexAttention's and
+        FlashAttention's arguments. What holds in partial blocks: `mask_mod`.
+        """
+        return lists_of(self.codes())
+
+    def mask_mod(
+        self, b: ArrayLike, h: ArrayLike, q_idx: ArrayLike, kv_idx: ArrayLike
+    ) -> Bool[Array, "..."]:
+        """Whether queries attend to keys: integer indices that broadcast, in range. A mask that is
+        shared takes any batch or head.
+        """
+        given = {"b": b, "h": h, "q_idx": q_idx, "kv_idx": kv_idx}
+        at = (as_int32(name, value) for name, value in given.items())
+        return holds_at(self.codes(), self.words, *at, self.block_size)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(b, h, q_len, kv_len)."""
+        b, h = self.kv_counts.shape[-3:-1]
+        return b, h, self.q_len, self.kv_len
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(Q, C): blocks of queries, blocks of keys."""
+        made = self._grid
+        return made.rows, made.columns
+
+    @property
+    def slots(self) -> int:
+        """How many partial blocks there is room for."""
+        return self.words.shape[-3]
+
+    @property
+    def _grid(self) -> Grid:
+        return Grid(*self.block_size, self.q_len, self.kv_len)
+
+    def codes(self) -> Int32[Array, "b h Q C"]:
+        """The state of every block, int32[b, h, Q, C]: -2 is not listed, -1 is full, and any other
+        is the row of `words` with its bits.
+        """
+        check_kind("the mask", self)
+        lists = (self.kv_counts, self.kv_blocks, self.kv_slots)
+        return codes_of(*lists, self._grid.columns, self.slots)
+
+    def block_bits(self) -> Bool[Array, "b h Q C"]:
+        """The listed blocks, full or partial, bool[b, h, Q, C]."""
+        return self.codes() != NONE
+
+    def full_block_bits(self) -> Bool[Array, "b h Q C"]:
+        """The blocks in which every query attends to every key, bool[b, h, Q, C]."""
+        return self.codes() == FULL
+
+    def to_dense(self) -> Bool[Array, "b h T S"]:
+        """The mask, bool[b, h, q_len, kv_len]."""
+        return dense_of(self.codes(), self.words, self._grid)
+
+    def sparsity(self) -> Float[Array, ""]:
+        """The share of blocks that are not listed, float32[] from 0 to 1: FlexAttention's is 100
+        times that. 0 for a mask without blocks.
+        """
+        check_kind("the mask", self)
+        listed = self.kv_counts.sum(dtype=jnp.float32)
+        blocks = max(self.kv_blocks.size, 1)
+        return 1 - listed / blocks if self.kv_blocks.size else jnp.zeros((), jnp.float32)
+
+    def __and__(self, other: BlockMask) -> BlockMask:
+        """Where both masks hold; a batch or heads of 1 are broadcast."""
+        return self._joined(other, "&")
+
+    def __or__(self, other: BlockMask) -> BlockMask:
+        """Where one of the masks holds; a batch or heads of 1 are broadcast."""
+        return self._joined(other, "|")
+
+    def _joined(self, other: Any, sign: str) -> BlockMask:
+        if not isinstance(other, BlockMask):
+            raise TypeError(
+                f"{sign} takes two BlockMasks, not a {type(other).__name__}: "
+                "js.BlockMask.from_dense makes one of a dense mask"
+            )
+        mine, its = ((m.block_size, m.q_len, m.kv_len) for m in (self, other))
+        fits = all(
+            1 in pair or pair[0] == pair[1]
+            for pair in zip(self.shape[:2], other.shape[:2], strict=True)
+        )
+        if mine != its or not fits:
+            raise ValueError(f"{sign} of {self} and {other}: blocks and shapes must agree")
+        join = combine.both if sign == "&" else combine.either
+        mine_coded, its_coded = ((m.codes(), m.words) for m in (self, other))
+        arrays = join(mine_coded, its_coded, self._grid, self.overflow | other.overflow)
+        return mask_of(f"BlockMask {sign}", arrays, self._grid)
+
+    def __repr__(self) -> str:
+        b, h = self.shape[:2]
+        head = (
+            f"BlockMask(shape={(b, h, self.q_len, self.kv_len)}, block_size={self.block_size}, "
+            f"slots={self.slots}"
+        )
+        known = isinstance(self.kv_counts, (np.ndarray, jax.Array)) and all(
+            is_known(value) for value in (self.kv_counts, self.overflow)
+        )
+        if not known or self.kv_counts.ndim != 3:
+            return head + ")"
+        more = ", overflow" if bool(self.overflow) else ""
+        listed = int(np.asarray(self.kv_counts).sum(dtype=np.int64))
+        return f"{head}, blocks={listed} of {self.kv_blocks.size}{more})"
+
+
+def mask_of(maker: str, arrays: MaskArrays, grid: Grid) -> BlockMask:
+    """The mask with these arrays; under `js.checked()` one that lost something raises."""
+    warn_lost(maker, arrays.overflow)
+    return BlockMask(*arrays, (grid.block_q, grid.block_kv), grid.q_len, grid.kv_len)

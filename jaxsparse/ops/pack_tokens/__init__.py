@@ -1,0 +1,1 @@
+"""Tokens that count, side by side, and back."""
