@@ -1,5 +1,5 @@
 // The table of the mma.sync kernels of attention: one unit for each element type
-// (forward_*.cu, grad_*.cu) lists its own, and launch.cu picks.
+// (types/) lists its own, and launch.cu picks.
 #pragma once
 
 #include <cuda_runtime_api.h>
