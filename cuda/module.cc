@@ -38,6 +38,9 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedGatedCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedMatmulCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedMatmulCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseAttentionCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseAttentionGradCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseAttentionCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRecordSegmentsCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseFillRowsCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseKnownWindowsCuda);
@@ -93,6 +96,10 @@ nb::dict Registrations() {
       Staged(JaxsparseGroupedMatmulCudaInit, JaxsparseGroupedGatedCuda);
   targets["jaxsparse_masked_matmul"] =
       Staged(JaxsparseMaskedMatmulCudaInit, JaxsparseMaskedMatmulCuda);
+  targets["jaxsparse_sparse_attention"] =
+      Staged(JaxsparseSparseAttentionCudaInit, JaxsparseSparseAttentionCuda);
+  targets["jaxsparse_sparse_attention_grad"] =
+      Staged(JaxsparseSparseAttentionCudaInit, JaxsparseSparseAttentionGradCuda);
   targets["jaxsparse_record_segments"] = Capsule(JaxsparseRecordSegmentsCuda);
   targets["jaxsparse_fill_rows"] = Capsule(JaxsparseFillRowsCuda);
   targets["jaxsparse_known_windows"] = Capsule(JaxsparseKnownWindowsCuda);

@@ -1,0 +1,11 @@
+// The first step of the gradients of attention, whichever kernels compute the others.
+#pragma once
+
+#include "cuda/kernels/sparse_attention/args.h"
+
+namespace jaxsparse {
+
+// Writes g.delta; there is at least one query.
+cudaError_t LaunchAttentionDelta(const AttentionGradArgs& g, DType dtype, cudaStream_t stream);
+
+}  // namespace jaxsparse

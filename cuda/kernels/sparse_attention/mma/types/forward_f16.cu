@@ -1,0 +1,12 @@
+// The forward kernels of f16.
+#include "cuda/kernels/sparse_attention/mma/forward.cuh"
+
+namespace jaxsparse {
+
+KernelList<ForwardKernel> ForwardKernelsF16() {
+  using T = __half;
+  return ListForward<ForwardConfig<T, 64, 2, 64, 128, 2>, ForwardConfig<T, 128, 2, 64, 128, 2>,
+                     ForwardConfig<T, 128, 1, 64, 128, 3>, ForwardConfig<T, 256, 1, 64, 64, 2>>();
+}
+
+}  // namespace jaxsparse
