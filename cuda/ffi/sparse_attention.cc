@@ -14,6 +14,7 @@ namespace {
 constexpr char kOp[] = "sparse_attention";
 constexpr char kGradOp[] = "sparse_attention_grad";
 constexpr int64_t kMma = 0;  // mma.sync, on every device; the others are Hopper's
+constexpr int64_t kCounterBytes = sizeof(int);
 
 // The lists of one direction.
 template <class Call>
@@ -89,7 +90,8 @@ ffi::Error SparseAttention(cudaStream_t stream, contract::sparse_attention::Attr
     if (!IsAligned(*array)) return Invalid(kOp, kAlignment);
   }
   if (c.variant == kMma) return CudaStatus(kOp, LaunchAttentionMma(args, dtype, stream));
-  return CudaStatus(kOp, LaunchHopper(args, dtype, stream));
+  if (c.scratch_bytes < kCounterBytes) return TooSmall(kOp, c.scratch_bytes, kCounterBytes, "bytes");
+  return CudaStatus(kOp, LaunchHopper(args, dtype, stream, c.scratch.as<int>()));
 }
 
 ffi::Error SparseAttentionGrad(cudaStream_t stream,

@@ -13,15 +13,23 @@ from jaxsparse.ops.sparse_attention.params import AttentionParams, Backward, For
 from jaxsparse.select.sparse_attention import NUMBERS
 
 
+#: Bytes of the counter that hands out query tiles.
+_COUNTER = 4
+
+
 def forward(
     p: AttentionParams, platform: str, variant: str, *args: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """One call of `variant`: (out, lse)."""
     a = Forward(*args)
     batch, q_len, heads, _ = a.q.shape
-    out, lse = ffi_call(
+    out, lse, _ = ffi_call(
         "jaxsparse_sparse_attention",
-        [((batch, q_len, heads, a.v.shape[3]), a.q.dtype), ((batch, heads, q_len), np.float32)],
+        [
+            ((batch, q_len, heads, a.v.shape[3]), a.q.dtype),
+            ((batch, heads, q_len), np.float32),
+            ((_COUNTER if variant == "wgmma" else 0,), np.uint8),
+        ],
         *map(_present, a),
         variant=NUMBERS[platform][variant],
         **_attributes(p),
