@@ -21,7 +21,7 @@ from jax.experimental.custom_partitioning import (
     SdyShardingRule,
     custom_partitioning,
 )
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxsparse.ffi.call import lift
 from jaxsparse.ffi.rule import (
@@ -125,9 +125,21 @@ def over_explicit(
     def run(*arguments: Any) -> Any:
         call = _Call(rule, whole, local, arguments)
         mesh = next((_mesh(array) for array in call.visible if _explicit(array)), None)
-        return whole(*arguments) if mesh is None else call.on_explicit(mesh)
+        return whole(*map(_on_mesh, arguments)) if mesh is None else call.on_explicit(mesh)
 
     return run
+
+
+def _on_mesh(leaf: Any) -> Any:
+    """An array of no mesh as one of the mesh in force, where that has Explicit axes: XLA's
+    operations take no two that differ in it.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if leaf is None or not mesh.explicit_axes or mesh.manual_axes:
+        return leaf
+    if not jax.typeof(leaf).sharding.mesh.empty:
+        return leaf
+    return jax.sharding.reshard(leaf, NamedSharding(mesh, PartitionSpec()))
 
 
 def _explicit(leaf: Any) -> bool:

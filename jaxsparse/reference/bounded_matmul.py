@@ -5,6 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsparse.core.segments import add_up, gather, owners, segments
+
 _IMAGES = 256
 
 
@@ -17,6 +19,7 @@ def bounded_matmul(
     expand: jax.Array | np.ndarray | None,
     *,
     upper: jax.typing.ArrayLike,
+    ordered: bool = False,
 ) -> jax.Array:
     """`min(max(x W^T + b, 0), upper)`, x f32[batch, n_in] -> f32[batch, n_out]; sums in float32.
 
@@ -25,26 +28,29 @@ def bounded_matmul(
     int32[n_out] names the row of each output, None: in order.
 
     Only stored entries multiply: a NaN or Inf reaches the outputs that have an entry for it, and no
-    other. The derivative at the bounds is 0.
+    other. The derivative at the bounds is 0. `ordered`: results and gradients repeat bit by bit.
     """
     starts, indices = jnp.asarray(starts), jnp.asarray(indices).astype(jnp.int32)
     units, distinct = starts.shape[0] - 1, bias.shape[0]
     rows = distinct // units if units else 1
     weights, bias = jnp.asarray(weights).reshape(-1, rows), jnp.asarray(bias)
-    owner = jnp.searchsorted(starts, jnp.arange(indices.shape[0]), side="right") - 1
+    owner = owners(starts, indices.shape[0])
+    read = segments(indices, x.shape[1], ordered=ordered)
+    summed = segments(owner, units, ordered=ordered, ascending=True)
+    copied = None if expand is None else segments(jnp.asarray(expand), distinct, ordered=ordered)
 
     def image(row: jax.Array) -> jax.Array:
-        products = row[indices][:, None] * weights
-        sums = jax.ops.segment_sum(products, owner, units + 1)[:units]
-        return bound(sums.reshape(-1) + bias, upper)
+        sums = add_up(gather(row, read)[:, None] * weights, summed, units)
+        y = bound(sums.reshape(-1) + bias, upper)
+        return y if copied is None else gather(y, copied)
 
     if 0 in (x.shape[0], distinct):
         return jnp.zeros((x.shape[0], distinct if expand is None else expand.shape[0]), x.dtype)
     if x.shape[1] == 0:
-        y = jnp.broadcast_to(bound(bias, upper), (x.shape[0], distinct))
-    else:
-        y = jax.lax.map(image, x, batch_size=min(_IMAGES, x.shape[0]))
-    return y if expand is None else y[:, jnp.asarray(expand)]
+        y = bound(bias, upper)
+        y = y if copied is None else gather(y, copied)
+        return jnp.broadcast_to(y, (x.shape[0], y.shape[0]))
+    return jax.lax.map(image, x, batch_size=min(_IMAGES, x.shape[0]))
 
 
 def bound(sums: jax.Array, upper: jax.typing.ArrayLike) -> jax.Array:

@@ -5,38 +5,42 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxsparse.core.contract import BoundedNetworkRow as Row
+from jaxsparse.core.segments import add_up, gather, owners, segments
 from jaxsparse.reference.bounded_matmul import bound
 
 _IMAGES = 256
 
 
-def bounded_network(x: jax.Array, net: Any) -> jax.Array:
+def bounded_network(x: jax.Array, net: Any, ordered: bool = False) -> jax.Array:
     """The stack's values, x f32[batch, n_in] -> f32[batch, n_out]; sums in float32.
 
     Args:
         x: images.
         net: a `Network`; its `shapes` are static, its arrays are data.
+        ordered: results and gradients repeat bit by bit.
     """
     if 0 in (x.shape[0], net.n_out):
         return jnp.zeros((x.shape[0], net.n_out), x.dtype)
     width = max([net.n_in, *(d for _, d, _, _ in net.shapes)])
     kinds = sorted({rows for _, _, _, rows in net.shapes})
-    layers = [_layer(net, rows, width) for rows in kinds]
+    layers = [_layer(net, rows, width, ordered) for rows in kinds]
 
     def step(state: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        kind = jnp.searchsorted(jnp.asarray(kinds), row[0][Row.UNIT_ROWS])
+        kind = jnp.sum(jnp.asarray(kinds) < row[0][Row.UNIT_ROWS], dtype=jnp.int32)
         return jax.lax.switch(kind, layers, state, *row), None
 
     table = jnp.asarray(net.table).astype(jnp.int32)
     state = jnp.pad(x, ((0, 0), (0, width - net.n_in)))
     state, _ = jax.lax.scan(step, state, (table, jnp.asarray(net.uppers)))
-    return state[:, jnp.asarray(net.expand)] if net.expand is not None else state[:, : net.n_out]
+    if net.expand is None:
+        return state[:, : net.n_out]
+    copied = segments(jnp.asarray(net.expand), width, ordered=ordered)
+    return jax.vmap(lambda image: gather(image, copied))(state)
 
 
-def _layer(net: Any, rows: int, width: int) -> Any:
+def _layer(net: Any, rows: int, width: int, ordered: bool) -> Any:
     """A function (state, row of the table, upper) -> state of a layer whose units have `rows` rows:
     slices as long as the longest such layer's."""
     shapes = [shape for shape in net.shapes if shape[3] == rows]
@@ -54,19 +58,21 @@ def _layer(net: Any, rows: int, width: int) -> Any:
 
         used = row[Row.DISTINCT] // rows
         begins = part(starts, row[Row.STARTS], units + 1)
-        ends = jnp.where(jnp.arange(units + 1) <= used, begins, np.iinfo(np.int32).max)
-        at = jnp.arange(entries)
-        owner = jnp.searchsorted(ends, at, side="right") - 1
+        # Entries past the last unit are those of one more, which no unit is.
+        ends = jnp.where(jnp.arange(units + 1) <= used, begins, entries)
+        owner = owners(jnp.append(ends, entries), entries)
         exists = owner < used
         taken = part(indices, row[Row.INDEX_QUADS], entries // 4).reshape(-1).astype(jnp.int32)
         factors = part(weights, row[Row.WEIGHT_QUADS], entries * rows // 4).reshape(entries, rows)
         factors = jnp.where(exists[:, None], factors, 0.0)
         bias = part(biases, row[Row.BIASES], units * rows)
+        read = segments(taken, width, ordered=ordered)
+        summed = segments(owner, units + 1, ordered=ordered, ascending=True)
 
         def image(values: jax.Array) -> jax.Array:
             # An entry that the layer does not have must not bring in a NaN.
-            read = jnp.where(exists, values[taken], 0.0)[:, None]
-            sums = jax.ops.segment_sum(read * factors, jnp.where(exists, owner, units), units + 1)
+            found = jnp.where(exists, gather(values, read), 0.0)[:, None]
+            sums = add_up(found * factors, summed, units + 1)
             y = bound(sums[:units].reshape(-1) + bias, upper)
             y = jnp.where(jnp.arange(units * rows) < row[Row.DISTINCT], y, 0.0)
             return jnp.pad(y, (0, width - units * rows))

@@ -193,11 +193,8 @@ def _backward(p: Params, saved: tuple[Any, ...], g: Activations) -> tuple[Any, A
     def back(x: jax.Array, g: jax.Array, codes: jax.Array, *layers: jax.Array) -> tuple[Any, ...]:
         codes, layer = jax.tree.unflatten(tree, (codes, *layers))
 
-        def values(x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
-            recorder = dataclasses.replace(acts.recorder, codes=codes)
-            whole = Activations(x, recorder).materialize()
-            return _plain(whole, dataclasses.replace(layer, weights=weights, bias=bias))
-
+        given = Activations(x, dataclasses.replace(acts.recorder, codes=codes))
+        values = functools.partial(_values, given, layer)
         return jax.vjp(values, x, layer.weights, layer.bias)[1](g)
 
     of_layer = "." + " ." * (layer.weights.ndim - 1)
@@ -218,9 +215,21 @@ def _tangent(p: Params, saved: tuple[Any, ...], tangents: Any) -> Activations:
         None if dacts is None else dacts.values,
         *((None, None) if dlayer is None else (dlayer.weights, dlayer.bias)),
     )
-    values = functools.partial(_values, acts, layer)
-    found = tangent_of(values, (acts.values, layer.weights, layer.bias), moved)
-    return Activations(cast(Any, found), recorder.value)
+    if all(v is None for v in moved):
+        return Activations(cast(Any, None), recorder.value)
+    dx, *of_layer = moved
+    leaves, tree = jax.tree.flatten((of_layer, layer))
+
+    def along(x: jax.Array, codes: jax.Array, dx: jax.Array | None, *leaves: Any) -> jax.Array:
+        of_layer, layer = jax.tree.unflatten(tree, leaves)
+        given = Activations(x, dataclasses.replace(acts.recorder, codes=codes))
+        values = functools.partial(_values, given, layer)
+        return tangent_of(values, (x, layer.weights, layer.bias), (dx, *of_layer))
+
+    rule = split_rows("bounded_matmul", ("b .", "b .", "b ."), leaves, ("b .",))
+    split = over_explicit(rule, along, lambda _, *given: along(*given))
+    found = split(acts.values, acts.recorder.codes, dx, *leaves)
+    return Activations(found, recorder.value)
 
 
 def _values(
@@ -304,7 +313,8 @@ def _reference(p: Params, acts: Activations, layer: Layer) -> Activations:
 
 def _plain(x: jax.Array, layer: Layer) -> jax.Array:
     arrays = layer.starts, layer.indices, layer.weights, layer.bias, layer.expand
-    return reference.bounded_matmul(x, *arrays, upper=layer.upper)
+    ordered = settings().deterministic
+    return reference.bounded_matmul(x, *arrays, upper=layer.upper, ordered=ordered)
 
 
 def _recorded(p: Params, y: jax.Array, upper: float) -> Activations:

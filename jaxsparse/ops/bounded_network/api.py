@@ -39,6 +39,7 @@ from jaxsparse.ops.bounded_matmul import native, run
 from jaxsparse.ops.bounded_matmul.api import split_rows
 from jaxsparse.recorder import Recorder, probe
 from jaxsparse.reference import bounded_network as reference
+from jaxsparse.select.config import settings
 from jaxsparse.select.explain import record
 from jaxsparse.select.work import result, work
 
@@ -243,13 +244,7 @@ def _backward(saved: tuple[Any, ...], g: Activations) -> tuple[jax.Array, Networ
 
     def back(x: jax.Array, g: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
         net = jax.tree.unflatten(tree, arrays)
-
-        def values(x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
-            return reference.bounded_network(
-                x, dataclasses.replace(net, weights=weights, bias=bias)
-            )
-
-        return jax.vjp(values, x, net.weights, net.bias)[1](g)
+        return jax.vjp(functools.partial(_values, net), x, net.weights, net.bias)[1](g)
 
     rule = split_rows("bounded_network", ("b .", "b ."), arrays, ("b .", ".", "."))
     split = over_explicit(rule, back, lambda _, *given: back(*given))
@@ -263,13 +258,24 @@ def _tangent(saved: tuple[Any, ...], tangents: Any) -> Activations:
     x, net, recorder = saved
     dx, dnet = tangents
     moved = dx, *((None, None) if dnet is None else (dnet.weights, dnet.bias))
-    found = tangent_of(functools.partial(_values, net), (x, net.weights, net.bias), moved)
-    return Activations(cast(Any, found), recorder.value)
+    if all(v is None for v in moved):
+        return Activations(cast(Any, None), recorder.value)
+    leaves, tree = jax.tree.flatten((moved, net))
+
+    def along(x: jax.Array, *leaves: jax.Array) -> jax.Array:
+        moved, net = jax.tree.unflatten(tree, leaves)
+        return tangent_of(functools.partial(_values, net), (x, net.weights, net.bias), moved)
+
+    rows = ("b .",) if dx is None else ("b .", "b .")
+    rule = split_rows("bounded_network", rows, leaves[len(rows) - 1 :], ("b .",))
+    found = over_explicit(rule, along, lambda _, *given: along(*given))(x, *leaves)
+    return Activations(found, recorder.value)
 
 
 def _values(net: Network, x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
     """The layers in plain jax.numpy, of other weights and biases."""
-    return reference.bounded_network(x, dataclasses.replace(net, weights=weights, bias=bias))
+    net = dataclasses.replace(net, weights=weights, bias=bias)
+    return reference.bounded_network(x, net, ordered=settings().deterministic)
 
 
 _differentiable.defrules(_forward, _tangent, _backward)
@@ -309,5 +315,5 @@ def _rows_rule(axis_size: int, in_batched: Any, x: jax.Array, net: Network) -> A
 
 
 def _reference(x: jax.Array, net: Network) -> Activations:
-    y = reference.bounded_network(x, net)
+    y = reference.bounded_network(x, net, ordered=settings().deterministic)
     return Activations(y, probe(y, max(net.n_out, 1), net.upper))
