@@ -20,13 +20,14 @@ __device__ __forceinline__ uint32_t NonfiniteHalves(uint32_t v) {
   return ((v & kLow) == kLow ? 0xFFFFu : 0u) | ((v & kHigh) == kHigh ? 0xFFFF0000u : 0u);
 }
 
-// Takes NaN and Inf out of row `row` of a tile; true where there were any. The lanes of a warp take
-// rows in succession and start at different columns: no bank conflicts.
-template <class C>
+// Takes NaN and Inf out of row `row` of a tile of `Rows` rows and `Blocks` times 64 columns; true
+// where there were any. The lanes of a warp take rows in succession and start at different columns:
+// no bank conflicts.
+template <typename T, int Rows, int Blocks>
 __device__ __forceinline__ bool CleanRow(uint32_t tile, int row) {
   bool found = false;
-  for (int block = 0; block < C::kVBlocks; ++block) {
-    const uint32_t line = tile + (block * C::kKv + row) * 128;
+  for (int block = 0; block < Blocks; ++block) {
+    const uint32_t line = tile + (block * Rows + row) * 128;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const uint32_t at = line + (i + row) % 8 * 16;
@@ -35,7 +36,7 @@ __device__ __forceinline__ bool CleanRow(uint32_t tile, int row) {
       uint32_t bad[4], any = 0;
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
-        bad[w] = NonfiniteHalves<typename C::T>(v[w]);
+        bad[w] = NonfiniteHalves<T>(v[w]);
         any |= bad[w];
       }
       if (any == 0) continue;
@@ -60,7 +61,8 @@ __device__ void CheckValues(typename C::Shared& shared, int stream, int part) {
     if (stage < 0) return;
     const uint32_t tile = ptx::SharedAddress(shared.ring[stream][stage]);
     for (int word = part; word < C::kKv / 32; word += C::kCheckWarps) {
-      const uint32_t rows = __ballot_sync(~0u, CleanRow<C>(tile, word * 32 + lane));
+      const bool found = CleanRow<typename C::T, C::kKv, C::kVBlocks>(tile, word * 32 + lane);
+      const uint32_t rows = __ballot_sync(~0u, found);
       if (lane == 0) s.info[stage].nonfinite[word] = rows;
     }
     ptx::FenceAsyncProxy();

@@ -9,18 +9,11 @@
 #include <type_traits>
 
 #include "cuda/core/mbarrier.cuh"
+#include "cuda/kernels/sparse_attention/wgmma/list.cuh"
 #include "cuda/kernels/sparse_attention/wgmma/params.cuh"
 #include "cuda/tile/pipeline.cuh"
 
 namespace jaxsparse {
-
-// Where 16 keys of a tile come from and which of them count.
-struct alignas(16) Strip {
-  int start;       // the first key's position; past the last where there is none
-  int words;       // the word of the block's first query row that holds the bits, or -1: all attend
-  uint32_t valid;  // a bit per key
-  uint32_t shift;  // of the bits in their word
-};
 
 enum TileFlags : int { kEveryKey = 0, kMasked = 1, kPartial = 2 };
 

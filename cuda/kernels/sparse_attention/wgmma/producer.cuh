@@ -5,15 +5,9 @@
 #include "cuda/core/async_copy.cuh"
 #include "cuda/core/warpgroup.cuh"
 #include "cuda/kernels/sparse_attention/wgmma/config.cuh"
+#include "cuda/kernels/sparse_attention/wgmma/list.cuh"
 
 namespace jaxsparse {
-
-// A query tile's list. Whole warps.
-struct ItemList {
-  const int* blocks;
-  const int* slots;
-  int count;
-};
 
 // Query tile `at` of the call; tiles of a head from its last on, whose lists are longest where the
 // mask is causal. False where the tile has no rows.
@@ -30,37 +24,16 @@ __device__ __forceinline__ bool FindItem(const AttentionParams& p, int at, TileI
   item->first = row * m.block_q + item->block_row;
   item->rows = min(C::kRows, min(m.block_q - item->block_row, p.q_len - item->first));
   if (item->rows <= 0) return false;
-  const int64_t line = int64_t{item->batch} * m.batch_stride + head * m.head_stride + row;
-  list->count = min(max(m.counts[line], 0), m.columns);
-  list->blocks = m.blocks + line * m.columns;
-  list->slots = m.slots + line * m.columns;
+  *list = ListOf(m, item->batch, head, row);
   const int64_t strips = int64_t{list->count} * p.block_strips.value;
   item->tiles = static_cast<int>((strips + C::kStrips - 1) / C::kStrips);
   return true;
 }
 
-// The list's entry that this lane's strip of a tile comes from.
-struct Entry {
-  int block = -1, slot = -1, within = 0;  // within: strips of the block before this one
-};
-
-template <class C>
-__device__ __forceinline__ Entry LoadEntry(const AttentionParams& p, const ItemList& list, int tile,
-                                           int lane) {
-  Entry e;
-  if (lane >= C::kStrips) return e;
-  const int at = p.block_strips.Quotient(tile * C::kStrips + lane, &e.within);
-  if (at >= list.count) return e;
-  e.block = __ldg(list.blocks + at);
-  e.slot = __ldg(list.slots + at);
-  return e;
-}
-
 __device__ __forceinline__ Strip MakeStrip(const AttentionParams& p, const Entry& e) {
   const ListParams& m = p.lists;
-  const bool listed = e.block >= 0 && e.block < m.columns && e.slot >= -1 && e.slot < m.word_rows;
   Strip s = {p.kv_len, -1, 0, 0};
-  if (!listed) return s;
+  if (!IsListed(m, e)) return s;
   s.start = e.block * m.block_kv + e.within * kStripRows;
   const int left = min(max(p.kv_len - s.start, 0), kStripRows);
   s.valid = (1u << left) - 1;
@@ -111,7 +84,7 @@ class Producer {
   __device__ void LoadItem(const TileItem& item, const ItemList& list) {
     const int loads = 2 * item.tiles;
     const int kv_head = p_.group.Quotient(item.head);
-    Entry next = LoadEntry<C>(p_, list, 0, lane_);
+    Entry next = LoadEntry<C::kStrips>(p_.lists, p_.block_strips, list, 0, lane_);
     Strip now = {}, before = {};
     int tile = 0;  // of K, the next one
     for (int j = 0; j < loads; ++j) {
@@ -120,7 +93,7 @@ class Producer {
         before = now;
         now = MakeStrip(p_, next);
         ++tile;
-        next = LoadEntry<C>(p_, list, tile, lane_);
+        next = LoadEntry<C::kStrips>(p_.lists, p_.block_strips, list, tile, lane_);
         LoadTile<C::kDepthBlocks>(&maps_.k, now, kv_head, item.batch, false);
       } else {
         if (j + 1 == loads) before = now;
