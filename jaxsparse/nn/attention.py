@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import DTypeLike
 
 from jaxsparse.ffi import Implementation
@@ -69,7 +68,7 @@ def sparse_attention_fn(
             raise ValueError("sow_weights: the weights of sparse attention are never held")
         kept = block_mask
         if mask is not None:
-            whole = mask.reshape(-1, *mask.shape[-3:])
+            whole = mask.reshape(-1, *mask.shape[-3:]) != 0  # flax's own are float32
             kept &= BlockMask.from_dense(whole, kept.block_size)
         return attend(query, key, value, kept, is_causal, bias, dtype, precision, implementation)
 
@@ -90,7 +89,7 @@ def attend(
     """[*batch, T, N, H] attended as the mask says, and up to each query's place if `is_causal`."""
     if is_causal:
         mask &= block_masks.causal(mask.q_len, mask.kv_len, mask.block_size)
-    dtype = np.result_type(query, key, value) if dtype is None else dtype
+    dtype = jnp.result_type(query, key, value) if dtype is None else dtype
     q, k, v = (_batched(x, 3).astype(dtype) for x in (query, key, value))
     out = sparse_attention(
         q,

@@ -119,9 +119,9 @@ def test_a_cache_of_linen():
 @pytest.mark.parametrize("kind", ["linen", "nnx"])
 def test_the_function_for_flax_layers(kind):
     attention_fn = js.nn.sparse_attention_fn(MASK)
-    lengths = linen.make_attention_mask(jnp.ones((B, T)), jnp.arange(T) < jnp.array([[9], [33]]))
-    lengths = lengths.astype(bool)
-    both = dense(MASK) & lengths
+    there = jnp.arange(T) < jnp.array([[9], [33]])
+    lengths = linen.make_attention_mask(jnp.ones((B, T), bool), there)  # float32
+    both = dense(MASK) & (lengths != 0)
     if kind == "linen":
         variables = FLAX.init(jax.random.key(0), X)
         plain = lambda **o: FLAX.apply(variables, X, **o)  # noqa: E731

@@ -8,8 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsparse.core.checks import check_array
+from jaxsparse.core.checks import check_array, check_whole
 from jaxsparse.core.integers import as_int32, static_int
+
+#: Why a mask is made of whole arrays.
+NUMBERED = "the blocks of all masks are numbered together"
 
 #: Beyond every position: a sum with a position does not wrap.
 _FAR = 2**30
@@ -36,7 +39,9 @@ def each(name: str, value: Any) -> jax.Array:
     limits = jnp.iinfo(value.dtype)
     clip = jnp.clip if isinstance(value, jax.Array) else np.clip
     value = clip(value, max(int(limits.min), -_FAR), min(int(limits.max), _FAR))
-    return jnp.asarray(value.astype(np.int32)).reshape(-1, 1, 1)
+    found = jnp.asarray(value.astype(np.int32))
+    check_whole(name, found, NUMBERED)
+    return found.reshape(-1, 1, 1)
 
 
 def rows_of(name: str, value: Any) -> jax.Array:
@@ -49,4 +54,5 @@ def rows_of(name: str, value: Any) -> jax.Array:
     value = as_int32(name, value)
     if value.ndim not in (1, 2):
         raise ValueError(f"{name} has shape {value.shape}; it takes [n] or [B, n]")
+    check_whole(name, value, NUMBERED)
     return value if value.ndim == 2 else value[None]
