@@ -6,6 +6,7 @@
 #include "cuda/ffi/common.h"
 #include "cuda/kernels/sparse_attention/args.h"
 #include "cuda/kernels/sparse_attention/mma/launch.h"
+#include "cuda/kernels/sparse_attention/wgmma/grad/launch.h"
 #include "cuda/kernels/sparse_attention/wgmma/launch.h"
 
 namespace jaxsparse {
@@ -77,6 +78,11 @@ const char* VariantReason(const AttentionArgs& a, DType dtype, int64_t variant) 
   return HopperAttentionReason(a, dtype);
 }
 
+const char* GradReason(const AttentionGradArgs& g, DType dtype, int64_t variant) {
+  if (variant == kMma) return AttentionMmaReason(g.forward);
+  return HopperBackwardReason(g, dtype);
+}
+
 ffi::Error SparseAttention(cudaStream_t stream, contract::sparse_attention::Attributes attributes,
                            ffi::RemainingArgs operands, ffi::RemainingRets results) {
   const auto call = contract::sparse_attention::Decode(attributes, operands, results);
@@ -90,7 +96,8 @@ ffi::Error SparseAttention(cudaStream_t stream, contract::sparse_attention::Attr
     if (!IsAligned(*array)) return Invalid(kOp, kAlignment);
   }
   if (c.variant == kMma) return CudaStatus(kOp, LaunchAttentionMma(args, dtype, stream));
-  if (c.scratch_bytes < kCounterBytes) return TooSmall(kOp, c.scratch_bytes, kCounterBytes, "bytes");
+  if (c.scratch_bytes < kCounterBytes)
+    return TooSmall(kOp, c.scratch_bytes, kCounterBytes, "bytes");
   return CudaStatus(kOp, LaunchHopper(args, dtype, stream, c.scratch.as<int>()));
 }
 
@@ -110,22 +117,26 @@ ffi::Error SparseAttentionGrad(cudaStream_t stream,
   grad.dk = c.dk.data;
   grad.dv = c.dv.data;
   grad.transposed = MaskOf(c, c.q_counts, c.q_blocks, c.q_slots);
-  if (const char* reason = AttentionMmaReason(grad.forward)) return Invalid(kGradOp, reason);
-  if (c.variant != kMma) return Invalid(kGradOp, "variant must be 0 (mma.sync)");
+  const DType dtype = ToDType(c.q.type);
+  if (const char* reason = GradReason(grad, dtype, c.variant)) return Invalid(kGradOp, reason);
   for (const contract::Array* array :
        {&c.q, &c.k, &c.v, &c.out, &c.gout, &c.dq, &c.dk, &c.dv, &c.scratch}) {
     if (!IsAligned(*array)) return Invalid(kGradOp, kAlignment);
   }
-  const int64_t needed = AttentionDeltaBytes(grad.forward);
+  const int64_t delta = AttentionDeltaBytes(grad.forward), needed = delta + 2 * kCounterBytes;
   if (c.scratch_bytes < needed) return TooSmall(kGradOp, c.scratch_bytes, needed, "bytes");
-  return CudaStatus(kGradOp, LaunchAttentionMmaGrad(grad, ToDType(c.q.type), stream));
+  if (c.variant == kMma) return CudaStatus(kGradOp, LaunchAttentionMmaGrad(grad, dtype, stream));
+  int* const counters = reinterpret_cast<int*>(c.scratch.as<char>() + delta);
+  return CudaStatus(kGradOp, LaunchHopperBackward(grad, dtype, stream, counters));
 }
 
 ffi::Error SparseAttentionInit() {
   static OncePerDevice* once = new OncePerDevice;
   return CudaStatus(kOp, once->Run([](int /*device*/) {
     const cudaError_t status = PrepareAttentionMma();
-    return status == cudaSuccess && OnHopper() ? PrepareHopperAttention() : status;
+    if (status != cudaSuccess || !OnHopper()) return status;
+    const cudaError_t forward = PrepareHopperAttention();
+    return forward == cudaSuccess ? PrepareHopperBackward() : forward;
   }));
 }
 

@@ -98,6 +98,8 @@ def reason_against(problem: AttentionProblem, variant: str) -> str | None:
     block_q, block_kv = problem.block_size
     if problem.slots * block_q * -(-block_kv // 32) >= 2**31:
         return "the mask has 2^31 words or more"
+    if batch * q_len * heads >= 2**31:
+        return "2^31 rows of queries or more"
     if not is_hopper():
         return "the device is not of compute capability 9.0"
     return None

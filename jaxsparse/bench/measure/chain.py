@@ -173,8 +173,8 @@ class ChainSide:
         """The worst error of the last chain on set `which`, and NaN in its buffers after that."""
         pool = self.pool
         outs = pool.outs(which, self.dtype)
-        worst, spoilt = _compare(outs, pool.wants[which], pool.masks, self._everywhere)
-        pool.put(which, self.dtype, spoilt)
+        worst = worst_error(outs, pool.wants[which], pool.masks, everywhere=self._everywhere)
+        pool.put(which, self.dtype, _spoil(outs))
         return float(worst)
 
 
@@ -208,11 +208,13 @@ def _chain(
     return tuple(inputs), tuple(results)
 
 
-@functools.partial(jax.jit, static_argnames="everywhere")
 def worst_error(
     outs: tuple[Any, ...], wants: tuple[Any, ...], masks: tuple[Any, ...], *, everywhere: bool
 ) -> jax.Array:
     """The worst error over the largest value (at least 1) of an array; inf for NaN.
+
+    One call's results after the other's: where one program compared the small results of all calls,
+    XLA for GPUs gave wrong errors (jax 0.11.2).
 
     Args:
         outs: what each call gave, arrays or pytrees of arrays.
@@ -220,22 +222,25 @@ def worst_error(
         masks: bool[B, Ho, Wo] of each call; not read when everything is compared.
         everywhere: compare all pixels; otherwise the active ones only.
     """
-    worst = jnp.float32(0)
-    for made, wanted, mask in zip(outs, wants, masks, strict=True):
-        for out, want in zip(jax.tree.leaves(made), jax.tree.leaves(wanted), strict=True):
-            got = out.astype(jnp.float32)
-            if not everywhere:
-                got = jnp.where(mask[..., None], got, jnp.zeros_like(got))
-            scale = jnp.maximum(jnp.abs(want).max(initial=0.0), 1.0)
-            error = jnp.abs(got - want).max(initial=0.0) / scale
-            worst = jnp.maximum(worst, jnp.where(jnp.isnan(error), jnp.inf, error))
-    return worst
+    found = [
+        _error(out, want, None if everywhere else mask)
+        for made, wanted, mask in zip(outs, wants, masks, strict=True)
+        for out, want in zip(jax.tree.leaves(made), jax.tree.leaves(wanted), strict=True)
+    ]
+    return functools.reduce(jnp.maximum, found, jnp.float32(0))
 
 
-@functools.partial(jax.jit, static_argnums=3, donate_argnums=0)
-def _compare(
-    outs: tuple[Any, ...], wants: tuple[Any, ...], masks: tuple[Any, ...], everywhere: bool
-) -> tuple[jax.Array, tuple[Any, ...]]:
-    """The worst error, and the buffers of `outs` full of NaN."""
-    worst = worst_error(outs, wants, masks, everywhere=everywhere)
-    return worst, jax.tree.map(lambda out: jnp.full_like(out, jnp.nan), outs)
+@jax.jit
+def _error(out: jax.Array, want: jax.Array, mask: jax.Array | None) -> jax.Array:
+    got = out.astype(jnp.float32)
+    if mask is not None:
+        got = jnp.where(mask[..., None], got, jnp.zeros_like(got))
+    scale = jnp.maximum(jnp.abs(want).max(initial=0.0), 1.0)
+    error = jnp.abs(got - want).max(initial=0.0) / scale
+    return jnp.where(jnp.isnan(error), jnp.inf, error)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _spoil(outs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`outs` full of NaN, in their own buffers."""
+    return jax.tree.map(lambda each: jnp.full_like(each, jnp.nan), outs)

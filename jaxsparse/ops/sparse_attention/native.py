@@ -44,17 +44,16 @@ def forward(
 def backward(
     p: AttentionParams, platform: str, variant: str, *args: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """One call of the gradient: (dq, dk, dv). It has one variant on each platform, whatever the
-    forward call took.
-    """
+    """One call of `variant` for the gradient: (dq, dk, dv)."""
     a, depths = _padded(Backward(*args), platform), [x.shape[3] for x in args[:3]]
     batch, q_len, heads, _ = a.q.shape
-    scratch = 4 * batch * heads * q_len if platform == "cuda" else 0  # delta
+    # A row's delta is a float; a counter for the tiles of keys, one for those of queries.
+    scratch = 4 * batch * heads * q_len + 2 * _COUNTER if platform == "cuda" else 0
     *found, _ = ffi_call(
         "jaxsparse_sparse_attention_grad",
         [*((x.shape, x.dtype) for x in (a.q, a.k, a.v)), ((scratch,), np.uint8)],
         *map(_present, a),
-        variant=0,
+        variant=NUMBERS[platform][variant],
         **_attributes(p),
     )
     dq, dk, dv = (x[..., :depth] for x, depth in zip(found, depths, strict=True))

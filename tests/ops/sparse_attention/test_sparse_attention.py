@@ -15,7 +15,7 @@ import jaxsparse as js
 from jaxsparse.ops.sparse_attention import native
 from jaxsparse.ops.sparse_attention.params import AttentionParams, Forward
 
-IMPLEMENTATIONS = ["cpu", "reference"]
+IMPLEMENTATIONS = [{"gpu": "cuda"}.get(jax.default_backend(), "cpu"), "reference"]
 
 
 def normal(rng, *shape):
