@@ -113,6 +113,7 @@ def bench(
 app.command("grouped_matmul")(product_command.grouped_matmul)
 app.command("masked_matmul")(product_command.masked_matmul)
 app.command("moe")(product_command.moe)
+app.command("sparse_attention")(product_command.sparse_attention)
 app.command("pruned_matmul")(pruned_command.pruned_matmul)
 app.command("pruned_conv")(pruned_command.pruned_conv)
 app.command("challenge")(challenge.main)

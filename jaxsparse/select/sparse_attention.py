@@ -28,7 +28,8 @@ for _platform in NUMBERS:
 
 @dataclasses.dataclass(frozen=True)
 class AttentionProblem:
-    """One call: q [B, T, N, H], k [B, S, K, H], `v_depth` Hv; `blocks` of the whole mask; `own`: an
+    """One call: q [B, T, N, H], k [B, S, K, H], `v_depth` Hv; `blocks` of the whole mask, of which
+    `slots` may be partial; `added`: scores have a soft cap, slopes or a bias; `own`: an
     implementation is demanded by name.
     """
 
@@ -38,8 +39,11 @@ class AttentionProblem:
     v_depth: int
     block_size: tuple[int, int]
     blocks: int
+    slots: int
     dtype: str
     precision: str
+    scale: float = 1.0
+    added: bool = False
     own: bool = False
 
     @property
@@ -89,6 +93,11 @@ def reason_against(problem: AttentionProblem, variant: str) -> str | None:
         return "it takes 16-bit operands"
     if depths not in HOPPER_DEPTHS:
         return f"heads of {depths}; it takes {', '.join(map(str, HOPPER_DEPTHS))}"
+    if problem.added or problem.scale <= 0:
+        return "scores have a soft cap, slopes, a bias, or a scale that is not positive"
+    block_q, block_kv = problem.block_size
+    if problem.slots * block_q * -(-block_kv // 32) >= 2**31:
+        return "the mask has 2^31 words or more"
     if not is_hopper():
         return "the device is not of compute capability 9.0"
     return None

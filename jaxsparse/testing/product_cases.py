@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jaxsparse.core.types import ExpertActivation
+from jaxsparse.testing.attention_cases import AttentionCase
 
 Block = tuple[int, int]
 
@@ -87,7 +88,7 @@ class MoeCase:
         return 128 * self.batch
 
 
-Named = TypeVar("Named", GroupedCase, MatmulCase, MoeCase)
+Named = TypeVar("Named", GroupedCase, MatmulCase, MoeCase, AttentionCase)
 
 
 def _tags(*names: str) -> frozenset[str]:

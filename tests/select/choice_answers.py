@@ -34,6 +34,7 @@ from jaxsparse.select.masked_conv_stack import StackProblem
 from jaxsparse.select.masked_matmul import MatmulProblem
 from jaxsparse.select.pruned import PrunedProblem
 from jaxsparse.select.select import _chosen, choose
+from jaxsparse.select.sparse_attention import AttentionProblem
 
 
 def itemsize(dtype: str) -> int:
@@ -170,6 +171,11 @@ def network(asked: Asked) -> NetworkProblem:
     return NetworkProblem(asked.platform, **asked.facts)
 
 
+def attention(asked: Asked) -> AttentionProblem:
+    """Of `sparse_attention`."""
+    return AttentionProblem(asked.platform, **asked.facts)
+
+
 PROBLEMS = {
     "masked_conv": conv,
     "masked_conv_dkernel": dkernel,
@@ -181,6 +187,7 @@ PROBLEMS = {
     "pruned_conv": pruned,
     "bounded_matmul": bounded,
     "bounded_network": network,
+    "sparse_attention": attention,
 }
 
 

@@ -308,6 +308,25 @@ def _bounded(rng: random.Random) -> Iterator[Asked]:
         yield Asked("bounded_network", _devices(rng), None, facts | {"bundles": bundles})
 
 
+def _attentions(rng: random.Random) -> Iterator[Asked]:
+    for _ in range(120):
+        depth, block = rng.choice((32, 64, 64, 128, 128, 192, 256, 320)), (16, 64, 128, 256)
+        facts = {
+            "q": (rng.choice((1, 8)), rng.choice((1, 512, 8192, 131_072)), 16, depth),
+            "k": (1, rng.choice((512, 8192, 131_072)), rng.choice((1, 4, 16)), depth),
+            "v_depth": rng.choice((depth, depth, 128)),
+            "block_size": (rng.choice(block), rng.choice(block)),
+            "blocks": rng.choice((16, 4096)),
+            "slots": rng.choice((1, 4096, 2**24)),
+            "dtype": rng.choice(DTYPES),
+            "precision": rng.choice(("default", "default", "highest")),
+            "scale": rng.choice((0.125, 0.125, 0.0)),
+            "added": rng.random() < 0.2,
+            "own": rng.random() < 0.3,
+        }
+        yield Asked("sparse_attention", _devices(rng), rng.choice(SELECTIONS), facts)
+
+
 MAKERS: tuple[Callable[[random.Random], Iterator[Asked]], ...] = (
     _convs,
     _dkernels,
@@ -317,6 +336,7 @@ MAKERS: tuple[Callable[[random.Random], Iterator[Asked]], ...] = (
     _matmuls,
     _pruned,
     _bounded,
+    _attentions,
 )
 
 

@@ -1,4 +1,4 @@
-"""`jaxsparse bench grouped_matmul | masked_matmul | moe`: their command lines."""
+"""`jaxsparse bench grouped_matmul | masked_matmul | moe | sparse_attention`: command lines."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,10 +12,12 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from jaxsparse.bench.products import grouped_matmul as grouped
 from jaxsparse.bench.products import masked_matmul as masked
 from jaxsparse.bench.products import moe as mixture
+from jaxsparse.bench.products import sparse_attention as attention
 from jaxsparse.bench.products.rows import ProductReport, ProductRow, show_products
 from jaxsparse.bench.products.run import Comparison, ProductPlan, measure, platform_name
 from jaxsparse.bench.report.provenance import command_line, provenance
 from jaxsparse.bench.report.report import make_folders
+from jaxsparse.testing.attention_cases import ATTENTION_CASES
 from jaxsparse.testing.product_cases import (
     GROUPED_CASES,
     MATMUL_CASES,
@@ -43,6 +45,7 @@ def _case_option(table: Mapping[str, Named]) -> Any:
 GroupedNames = Annotated[list[str] | None, _case_option(GROUPED_CASES)]
 MatmulNames = Annotated[list[str] | None, _case_option(MATMUL_CASES)]
 MoeNames = Annotated[list[str] | None, _case_option(MOE_CASES)]
+AttentionNames = Annotated[list[str] | None, _case_option(ATTENTION_CASES)]
 Dtypes = Annotated[
     list[str] | None,
     typer.Option("--dtype", help="float32, highest, bfloat16, float16. Repeatable."),
@@ -142,6 +145,39 @@ def moe(
         for case in find(MOE_CASES, case_names or [default_tag(quick)]):
             for one in dtype or ["float32"]:
                 yield from mixture.comparisons(case, one, plan, what or mixture.WHATS)
+
+    finish(found(), plan, json_file, csv_file, markdown_file, NOISY if quick else "")
+
+
+def sparse_attention(
+    case_names: AttentionNames = None,
+    dtype: Dtypes = None,
+    what: Annotated[
+        list[str] | None,
+        typer.Option(help=f"{', '.join(attention.WHATS)}. Repeatable; default: all."),
+    ] = None,
+    sparsity: Annotated[
+        list[float] | None, typer.Option(help="Share of the blocks unset. Repeatable.")
+    ] = None,
+    calls: Calls = 1,
+    samples: Samples = 15,
+    device: Device = None,
+    quick: Quick = False,
+    json_file: JsonFile = None,
+    csv_file: CsvFile = None,
+    markdown_file: MarkdownFile = None,
+) -> None:
+    """Time attention under masks of blocks beside jax.nn's.
+
+    Every output is checked; exit status 1 when one is wrong.
+    """
+    plan = make_plan(calls, samples, device, True, quick)
+    shares = sparsity or ((0.9,) if quick else attention.SPARSITIES)
+
+    def found() -> Iterator[Comparison]:
+        for case in find(ATTENTION_CASES, case_names or [default_tag(quick)]):
+            for one in dtype or ["float32"]:
+                yield from attention.comparisons(case, one, plan, shares, what or attention.WHATS)
 
     finish(found(), plan, json_file, csv_file, markdown_file, NOISY if quick else "")
 

@@ -140,12 +140,12 @@ def sparse_attention(
     slopes = None if slopes is None else check_slopes(slopes, q.shape[2])
     bias = None if bias is None else check_bias(bias, q, k.shape[1])
     check_complete(mask)
-    blocks = math.prod(mask.kv_blocks.shape)
+    blocks, added = math.prod(mask.kv_blocks.shape), slopes is not None or bias is not None
     record(
         "sparse_attention",
         f"{q.dtype.name}{list(q.shape)} over {list(k.shape)} in {list(mask.block_size)}",
         implementations,
-        lambda name: describe(params, name, q, k, v, blocks),
+        lambda name: describe(params, name, (q, k, v), blocks, mask.slots, added),
         lambda: Counted(blocks, mask.kv_counts.sum(dtype=jnp.int32), mask.overflow),
         "blocks",
     )

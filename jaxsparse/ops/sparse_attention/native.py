@@ -1,23 +1,27 @@
 """`sparse_attention` and its gradient on their native handlers: operands, attributes, workspace."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsparse.core.dtypes import DTYPES
 from jaxsparse.ffi import ffi_call
-from jaxsparse.ffi.register import native
 from jaxsparse.ops.sparse_attention.params import AttentionParams, Backward, Forward
 from jaxsparse.select.sparse_attention import NUMBERS
+
+Arrays = TypeVar("Arrays", bound=Forward | Backward)
+
+
+#: The CUDA kernels take heads of whole vectors: others are padded with zeros.
+VECTOR = 8
 
 
 def forward(
     p: AttentionParams, platform: str, variant: str, *args: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """One call of `variant`: (out, lse)."""
-    a = Forward(*args)
+    a, v_depth = _padded(Forward(*args), platform), args[2].shape[3]
     batch, q_len, heads, _ = a.q.shape
     out, lse = ffi_call(
         "jaxsparse_sparse_attention",
@@ -26,31 +30,40 @@ def forward(
         variant=NUMBERS[platform][variant],
         **_attributes(p),
     )
-    return out, lse
+    return out[..., :v_depth], lse
 
 
 def backward(
     p: AttentionParams, platform: str, variant: str, *args: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """One call of the gradient: (dq, dk, dv)."""
-    a = Backward(*args)
-    dq, dk, dv, _ = ffi_call(
+    """One call of the gradient: (dq, dk, dv). It has one variant on each platform, whatever the
+    forward call took.
+    """
+    a, depths = _padded(Backward(*args), platform), [x.shape[3] for x in args[:3]]
+    batch, q_len, heads, _ = a.q.shape
+    scratch = 4 * batch * heads * q_len if platform == "cuda" else 0  # delta
+    *found, _ = ffi_call(
         "jaxsparse_sparse_attention_grad",
-        [*((x.shape, x.dtype) for x in (a.q, a.k, a.v)), ((_workspace(platform, a),), np.uint8)],
+        [*((x.shape, x.dtype) for x in (a.q, a.k, a.v)), ((scratch,), np.uint8)],
         *map(_present, a),
-        variant=0 if platform == "cpu" else min(NUMBERS[platform][variant], 0),
+        variant=0,
         **_attributes(p),
     )
+    dq, dk, dv = (x[..., :depth] for x, depth in zip(found, depths, strict=True))
     return dq, dk, dv
 
 
-def _workspace(platform: str, a: Backward) -> int:
-    if platform == "cpu":
-        return 0
-    batch, q_len, heads, depth = a.q.shape
-    kv_len, kv_heads, v_depth = a.v.shape[1:]
-    sizes = (batch, q_len, kv_len, heads, kv_heads, depth, v_depth)
-    return native(platform).sparse_attention_grad_workspace(sizes, DTYPES[a.q.dtype.name])
+def _padded(arrays: Arrays, platform: str) -> Arrays:
+    """The arrays with heads of whole vectors, where the platform wants them."""
+    if platform != "cuda":
+        return arrays
+    heads = ("q", "k", "v", "out", "gout")
+    return arrays._replace(**{n: _pad(v) for n, v in arrays._asdict().items() if n in heads})
+
+
+def _pad(value: jax.Array) -> jax.Array:
+    missing = -value.shape[3] % VECTOR
+    return jnp.pad(value, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else value
 
 
 def _attributes(p: AttentionParams) -> dict[str, Any]:

@@ -77,9 +77,17 @@ def _batched(
 
 
 def problem_of(
-    p: AttentionParams, platform: str, q: Shaped, k: Shaped, v: Shaped, blocks: int
+    p: AttentionParams,
+    platform: str,
+    shapes: tuple[Shaped, Shaped, Shaped],
+    blocks: int,
+    slots: int,
+    added: bool,
 ) -> AttentionProblem:
-    """What the choice for one call depends on; `blocks` are those of the whole mask."""
+    """What the choice for one call depends on: `shapes` are those of q, k and v, `blocks` and
+    `slots` are the whole mask's, `added` says that there are slopes or a bias.
+    """
+    q, k, v = shapes
     return AttentionProblem(
         platform,
         tuple(q.shape),
@@ -87,19 +95,29 @@ def problem_of(
         v.shape[3],
         p.block_size,
         blocks,
+        slots,
         q.dtype.name,
         p.precision,
+        p.scale,
+        added or p.soft_cap > 0,
         p.implementation is not None,
     )
 
 
-def describe(p: AttentionParams, name: str, q: Shaped, k: Shaped, v: Shaped, blocks: int):
+def describe(
+    p: AttentionParams,
+    name: str,
+    shapes: tuple[Shaped, Shaped, Shaped],
+    blocks: int,
+    slots: int,
+    added: bool,
+):
     """For `js.explain`: the choice of implementation `name`, and what speaks against its other
     variants.
     """
     if name == "reference":
         return None, {}
-    problem = problem_of(p, name, q, k, v, blocks)
+    problem = problem_of(p, name, shapes, blocks, slots, added)
     return choose(OP, problem), against(problem)
 
 
@@ -115,7 +133,9 @@ def _chosen(
     if 0 in sizes:
         return dense(p, *arrays)
     blocks = math.prod(arrays.kv_blocks.shape)
-    problem = problem_of(p, platform, arrays.q, arrays.k, arrays.v, blocks)
+    added = arrays.slopes is not None or arrays.bias is not None
+    shapes = arrays.q, arrays.k, arrays.v
+    problem = problem_of(p, platform, shapes, blocks, arrays.words.shape[0], added)
     choice = choose(OP, problem)
     branches = {
         name: functools.partial(dense, p)

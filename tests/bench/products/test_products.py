@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from jaxsparse.__main__ import app
-from jaxsparse.bench.products import grouped_matmul, masked_matmul, moe
+from jaxsparse.bench.products import grouped_matmul, masked_matmul, moe, sparse_attention
 from jaxsparse.bench.products.rows import ProductReport
 from jaxsparse.bench.products.run import ProductPlan, element_type, measure
+from jaxsparse.testing.attention_cases import ATTENTION_CASES
 from jaxsparse.testing.product_cases import (
     GROUPED_CASES,
     MATMUL_CASES,
@@ -25,6 +26,12 @@ PLAN = ProductPlan(calls=2, samples=1, rotate_mb=0.0, rivals=False)
 SIDES = {
     "grouped_matmul": {"ragged_dot", "jaxsparse"},
     "masked_matmul": {"dense, mask multiplied in", "jaxsparse", "XLA dense"},
+    "sparse_attention": {
+        "jax.nn, with the mask",
+        "jax.nn, no mask",
+        "jaxsparse",
+        "jaxsparse, mask made in the call",
+    },
     "moe": {"serial loop", "padded batch", "ragged_dot", "jaxsparse"},
 }
 
@@ -61,6 +68,18 @@ def test_masked(masked, block):
         assert {r.side for r in rows} == SIDES["masked_matmul"]
         assert all(r.correct for r in rows), rows
         assert {r.against for r in rows} == {"XLA dense"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_attention(dtype):
+    case = ATTENTION_CASES["b2_t96_h4_of_2_d16_16x16"]
+    with jax.numpy_dtype_promotion("standard"):  # jax.nn's own code mixes dtypes
+        found = all_rows(sparse_attention.comparisons(case, dtype, PLAN, (0.0, 0.8)))
+    assert [rows[0].what.split(",")[0] for rows in found] == ["forward"] * 2 + ["gradient"] * 2
+    for rows in found:
+        assert {r.side for r in rows} == SIDES["sparse_attention"]
+        assert all(r.correct for r in rows), rows
+        assert {r.against for r in rows} == {sparse_attention.MASKED}
 
 
 def test_bcoo_beside_it():

@@ -12,6 +12,8 @@ from ops.op_spec import TF32, assert_close
 from ops.sparse_attention.oracle import attention, dense_of, lists_of, mask_of
 
 import jaxsparse as js
+from jaxsparse.ops.sparse_attention import native
+from jaxsparse.ops.sparse_attention.params import AttentionParams, Forward
 
 IMPLEMENTATIONS = ["cpu", "reference"]
 
@@ -255,3 +257,18 @@ def test_explain_counts_blocks_and_names_the_variant(rng):
             dense = js.explain(js.sparse_attention, q, k, v, mask)
         assert dense.calls[0].variant(4) == "dense"
         assert_close(dense.result, told.result, "float32")
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="runs the arrays of CUDA on the CPU")
+def test_heads_that_are_padded_for_cuda_give_the_same(rng):
+    q, k, v = operands(rng, 1, 40, 56, 2, 1, 13, 21)
+    lists, words = blocks(rng, (1, 1, 40, 56), (16, 32))
+    arrays = Forward(q, k, v, *lists[:3], words, None, None)
+    wide = native._padded(arrays, "cuda")
+    assert [x.shape[3] for x in wide[:3]] == [16, 16, 24]
+    params = AttentionParams((16, 32), 0.3, 0.0, "default")
+    out, lse = native.forward(params, "cpu", "blocked", *wide)
+    want = native.forward(params, "cpu", "blocked", *arrays)
+    np.testing.assert_array_equal(out[..., 21:], 0)
+    assert_close(out[..., :21], want[0], "float32")
+    assert_close(np.exp(lse), np.exp(want[1]), "float32")
