@@ -160,6 +160,27 @@ def sparse_training() -> Figure:
     return made
 
 
+def attention() -> Figure:
+    """Three masks of attention in blocks; full blocks are dark, partial ones pale."""
+    n, size = 1024, 32
+    window = js.block_masks.sliding_window(n, block_size=size, left=96, right=96)
+    ends = jnp.asarray([0, 200, 520, 610, n])
+    scores = np.random.default_rng(0).gumbel(size=(1, 1, n // size, n // size)).astype(np.float32)
+    made, axes = figure(3, 9, 3.1)
+    for axis, mask, title in (
+        (axes[0], window | js.block_masks.global_tokens(jnp.asarray([5, 600]), n, size), "window"),
+        (axes[1], js.block_masks.document(ends, n, size, causal=True), "documents"),
+        (axes[2], js.block_masks.top_k_blocks(scores, 6, size, n, n, causal=True), "best blocks"),
+    ):
+        share = np.full((n // size, n // size), np.nan)
+        share[np.asarray(mask.block_bits()[0, 0])] = 0.35
+        share[np.asarray(mask.full_block_bits()[0, 0])] = 0.75
+        axis.imshow(share, cmap="Oranges", vmin=0, vmax=1, interpolation="nearest")
+        axis.set_title(f"{title}: {100 * float(mask.sparsity()):.0f} % left out", fontsize=9)
+        axis.set(xlabel="blocks of keys", ylabel="blocks of queries")
+    return made
+
+
 PICTURES: tuple[Callable[[], Figure], ...] = (
     images,
     moe,
@@ -167,6 +188,7 @@ PICTURES: tuple[Callable[[], Figure], ...] = (
     pruned,
     saturated,
     sparse_training,
+    attention,
 )
 
 

@@ -69,6 +69,21 @@ def as_array(name: str, value: Any) -> jax.Array:
         raise TypeError(f"{name} has dtype {value.dtype}, which jax does not take") from error
 
 
+def check_whole(name: str, value: jax.Array, why: str) -> None:
+    """`value` is not sharded over Explicit mesh axes.
+
+    Raises:
+        ValueError: naming the argument, its axes, and what to do.
+    """
+    sharding = getattr(jax.typeof(value), "sharding", None)
+    axes = [part for part in getattr(sharding, "spec", ()) if part is not None]
+    if axes:
+        raise ValueError(
+            f"{name} is sharded over Explicit mesh axes {axes}, but {why}: reshard it first, "
+            f"{name} = jax.sharding.reshard({name}, jax.P()), or call inside of jax.shard_map"
+        )
+
+
 def check_float(name: str, value: Any) -> None:
     """`value` is float32, bfloat16 or float16."""
     if np.dtype(value.dtype) not in FLOATS:

@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from jaxsparse.core.late import when_imported
+from jaxsparse.nn.attention import sparse_attention_fn as sparse_attention_fn
 from jaxsparse.nn.injected import pruned_conv_general_dilated as pruned_conv_general_dilated
 from jaxsparse.nn.injected import pruned_dot_general as pruned_dot_general
 from jaxsparse.nn.training import pruned as pruned
@@ -23,6 +24,7 @@ __all__ = [
     "pruned",
     "pruned_conv_general_dilated",
     "pruned_dot_general",
+    "sparse_attention_fn",
 ]
 
 

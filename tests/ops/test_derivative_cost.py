@@ -55,6 +55,11 @@ COSTS = {
         {"sparse_attention": 1, "sparse_attention_grad": 1},
         84112,
     ),
+    "nn.sparse_attention_fn": (
+        {"sparse_attention": 1},
+        {"sparse_attention": 1, "sparse_attention_grad": 1},
+        84096,
+    ),
     "top_experts": ({"top_experts": 1}, {"top_experts": 1}, 490),
 }
 #: spec -> operand -> calls that its tangent alone adds to those of a call.
@@ -74,6 +79,7 @@ TANGENTS = {
     "pruned_matmul": {"x": 1, "w": 1, "bias": 0},
     "nn.pruned_dot_general": {"x": 1, "w": 1},
     "sparse_attention": {"q": 0, "k": 0, "v": 0},  # in jnp
+    "nn.sparse_attention_fn": {"q": 0, "k": 0, "v": 0},
     "top_experts": {"logits": 0},
 }
 

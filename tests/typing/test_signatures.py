@@ -82,10 +82,12 @@ PAIRS = [
     (nnx_layers.MaskedDense, nnx.Linear, {"dot_general"}),
     (nnx_layers.PrunedConv, nnx.Conv, {"conv_general_dilated"}),
     (nnx_layers.PrunedDense, nnx.Linear, {"dot_general"}),
+    (nnx_layers.SparseAttention, nnx.MultiHeadAttention, set()),
     (linen_layers.MaskedConv, linen.Conv, set()),
     (linen_layers.MaskedDense, linen.Dense, set()),
     (linen_layers.PrunedConv, linen.Conv, set()),
     (linen_layers.PrunedDense, linen.Dense, set()),
+    (linen_layers.SparseAttention, linen.MultiHeadDotProductAttention, set()),
 ]
 
 

@@ -8,7 +8,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Int
 
 from jaxsparse.core.variables import takes_variables
-from jaxsparse.index.blocks.making import Size, each, grid_of, of_ranges, places, rows_of
+from jaxsparse.index.blocks.making import Size, grid_of, of_ranges, places
+from jaxsparse.index.blocks.numbers import each, rows_of
 from jaxsparse.index.blocks.ranges import edge_blocks
 from jaxsparse.index.blocks.types import BlockMask
 

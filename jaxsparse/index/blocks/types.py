@@ -23,6 +23,8 @@ from jaxsparse.index.blocks.formats import BlockLists, holds_at, lists_of
 from jaxsparse.index.blocks.given import arrays_of_lists, check_bits, check_full, check_pair
 from jaxsparse.index.blocks.grid import Grid, check_number, make_grid
 from jaxsparse.index.blocks.lists import FULL, NONE, MaskArrays, build, codes_of, is_known
+from jaxsparse.index.blocks.numbers import each
+from jaxsparse.index.blocks.rows import arrays_of_row, row_grid
 
 _DATA = MaskArrays._fields
 _META = ("block_size", "q_len", "kv_len")
@@ -187,6 +189,25 @@ class BlockMask:
         given = {"b": b, "h": h, "q_idx": q_idx, "kv_idx": kv_idx}
         at = (as_int32(name, value) for name, value in given.items())
         return holds_at(self.codes(), self.words, *at, self.block_size)
+
+    def at_query(self, q_idx: Int[ArrayLike, "#B"] | int) -> BlockMask:
+        """The mask of one query, bool[B or b, h, 1, kv_len], as a step of decoding needs it.
+
+        Args:
+            q_idx: an int, int[] or int[B], data. Outside of [0, q_len) it attends to nothing.
+
+        Returns:
+            A BlockMask with block_size (16, block_kv).
+
+        Raises:
+            TypeError, ValueError: for another dtype or shape.
+        """
+        at = each("q_idx", q_idx)
+        if at.shape[0] != 1 and self.shape[0] not in (1, at.shape[0]):
+            raise ValueError(f"q_idx has {at.shape[0]} entries; the mask is of {self.shape}")
+        arrays = arrays_of_row(self.codes(), self.words, at, self._grid)
+        arrays = arrays._replace(overflow=arrays.overflow | self.overflow)
+        return mask_of("BlockMask.at_query", arrays, row_grid(self._grid))
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

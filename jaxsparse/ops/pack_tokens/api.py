@@ -13,12 +13,14 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Shaped
 
-from jaxsparse.core.checks import as_array, check_array
+from jaxsparse.core.checks import as_array, check_array, check_whole
 from jaxsparse.core.integers import check_count
 from jaxsparse.core.masks import check_mask
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.index.packing import TokenPacking, packing_of
 from jaxsparse.select.config import settings
+
+_TOGETHER = "the tokens of all sequences lie side by side"
 
 
 @takes_variables
@@ -51,6 +53,7 @@ def pack_tokens(
     """
     check_array("x", x, least=2)
     x = as_array("x", x)
+    check_whole("x", x, _TOGETHER)
     shape = (x.shape[0], x.shape[1])
     if isinstance(mask, TokenPacking):
         packing = _fit(mask, shape, "x's tokens are")
@@ -59,6 +62,7 @@ def pack_tokens(
         return _pack(x, packing), packing
     takes = "a bool mask or a TokenPacking"
     mask = check_mask("mask", mask, shape, fixed=1, of="x's tokens are", takes=takes)
+    check_whole("mask", mask, _TOGETHER)
     room = None if capacity is None else check_count("capacity", capacity)
     packing = packing_of(mask, room)
     if room is not None:
@@ -89,6 +93,7 @@ def unpack_tokens(
     """
     check_array("packed", packed, least=1)
     packed = as_array("packed", packed)
+    check_whole("packed", packed, _TOGETHER)
     if not isinstance(packing, TokenPacking):
         raise TypeError(
             f"packing must be the TokenPacking of js.pack_tokens, not {type(packing).__name__}"

@@ -139,6 +139,22 @@ def test_block_bits():
     check(made, dense, (32, 16))
 
 
+@pytest.mark.parametrize("size", [16, (32, 48)], ids=str)
+def test_one_query(size):
+    mask = blocky((2, 3, 70, 100), 0)
+    made = js.BlockMask.from_dense(mask, size)
+    for at in (0, 33, 69):
+        one = made.at_query(at)
+        check(one, mask[:, :, at : at + 1], (16, one.block_size[1]))
+    each = jax.jit(lambda m, at: m.at_query(at))(made, jnp.asarray([5, 70]))
+    np.testing.assert_array_equal(each.to_dense()[0], mask[0, :, 5:6])
+    assert not each.block_bits()[1].any()
+    shared = js.BlockMask.from_dense(mask[:1], size).at_query(np.array([3, 40, -1]))
+    np.testing.assert_array_equal(shared.to_dense()[:2, :, 0], mask[0, :, [3, 40]])
+    with pytest.raises(ValueError, match="q_idx has 3 entries"):
+        made.at_query(np.array([3, 40, -1]))
+
+
 def test_overflow_leaves_out_partial_blocks():
     mask = np.zeros((1, 1, 64, 64), bool)
     mask[..., 0] = mask[..., :16, :16] = True  # one full block, three partial ones

@@ -106,3 +106,24 @@ def test_errors_of_dense_masks():
     for other in ((np.ones((1, 1, 32, 32), bool), 32), (np.ones((3, 1, 32, 32), bool), 16)):
         with pytest.raises(ValueError, match="must agree"):
             one | js.BlockMask.from_dense(*other)
+
+
+@pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
+def test_over_a_mesh():
+    """XLA splits the making of a mask on Auto axes; Explicit ones are refused by name."""
+    dense = np.random.default_rng(0).random((4, 2, 40, 40)) < 0.4
+    split = jax.sharding.PartitionSpec("data")
+    auto = jax.make_mesh((4,), ("data",), (jax.sharding.AxisType.Auto,))
+    given = jax.device_put(dense, jax.sharding.NamedSharding(auto, split))
+    made = jax.jit(lambda m: js.BlockMask.from_dense(m, 16))(given)
+    np.testing.assert_array_equal(made.to_dense(), dense)
+    explicit = jax.make_mesh((4,), ("data",), (jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(explicit):
+        lens, mask = (
+            jax.device_put(x, jax.sharding.NamedSharding(explicit, split))
+            for x in (np.arange(4), dense)
+        )
+        with pytest.raises(ValueError, match=r"mask is sharded over Explicit mesh axes \['data'\]"):
+            js.BlockMask.from_dense(mask, 16)
+        with pytest.raises(ValueError, match=r"kv_lens is sharded .* jax.sharding.reshard"):
+            js.block_masks.lengths(lens, 40, 40, 16)
