@@ -17,6 +17,8 @@ from jaxsparse.select.variants import also_runs
 OP = "sparse_attention"
 #: Platform -> the number that the handler knows a variant by.
 NUMBERS = {"cpu": {"blocked": 0}, "cuda": {"wgmma": 1, "mma": 0}}
+#: The same of the gradient's handler, where the forward call takes the variant.
+GRADIENT_NUMBERS = {"cpu": {"blocked": 0}, "cuda": {"wgmma": 0, "mma": 0}}
 #: Head sizes of the tiles for Hopper, of q and k, and of v.
 HOPPER_DEPTHS = ((64, 64), (128, 128))
 #: The deepest head that the CUDA kernels hold in shared memory.

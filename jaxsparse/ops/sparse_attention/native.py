@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxsparse.ffi import ffi_call
 from jaxsparse.ops.sparse_attention.params import AttentionParams, Backward, Forward
-from jaxsparse.select.sparse_attention import NUMBERS
+from jaxsparse.select.sparse_attention import GRADIENT_NUMBERS, NUMBERS
 
 Arrays = TypeVar("Arrays", bound=Forward | Backward)
 
@@ -36,9 +36,7 @@ def forward(
 def backward(
     p: AttentionParams, platform: str, variant: str, *args: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """One call of the gradient: (dq, dk, dv). It has one variant on each platform, whatever the
-    forward call took.
-    """
+    """One call of the gradient, by the kernel that serves `variant`: (dq, dk, dv)."""
     a, depths = _padded(Backward(*args), platform), [x.shape[3] for x in args[:3]]
     batch, q_len, heads, _ = a.q.shape
     scratch = 4 * batch * heads * q_len if platform == "cuda" else 0  # delta
@@ -46,7 +44,7 @@ def backward(
         "jaxsparse_sparse_attention_grad",
         [*((x.shape, x.dtype) for x in (a.q, a.k, a.v)), ((scratch,), np.uint8)],
         *map(_present, a),
-        variant=0,
+        variant=GRADIENT_NUMBERS[platform][variant],
         **_attributes(p),
     )
     dq, dk, dv = (x[..., :depth] for x, depth in zip(found, depths, strict=True))
