@@ -1,8 +1,9 @@
 """An encoder of BERT-base's shape on batches of real sentences: the padded batch against linear
 layers at the tokens that count (`js.nn.linen.MaskedDense`, one index for all), and against tokens
-packed side by side by such an index.
+packed side by side: with attention dense in each row, and with `js.sparse_attention` on the packed
+rows.
 
-Attention stays dense in each row. Random weights, the same ones in every form. `python
+Random weights, the same ones in every form. `python
 examples/ragged_encoder.py [--quick] [--text paragraphs] [--dtype bfloat16] [--out DIR]`.
 """
 

@@ -1,10 +1,12 @@
-"""An encoder of BERT's shape on batches whose rows have different lengths, in three forms with the
+"""An encoder of BERT's shape on batches whose rows have different lengths, in four forms with the
 same parameters.
 
 "padded" computes every token. "masked" computes the linear layers at the tokens that count: one
 index of them serves all layers. "packed" puts the tokens that count side by side once, does
 everything but attention on them, and returns to the rows for attention; the packed length is one of
-a few static ones, chosen on the device by `lax.switch`, so one compile serves every batch.
+a few static ones, chosen on the device by `lax.switch`, so one compile serves every batch. "sparse"
+is packed as well, by `js.pack_tokens`, and stays so: `js.sparse_attention` attends within each text
+among the packed rows.
 """
 
 import functools
@@ -17,7 +19,8 @@ from flax import linen
 import jaxsparse as js
 
 HEAD = 64
-FORMS = ("padded", "masked", "packed")
+FORMS = ("padded", "masked", "packed", "sparse")
+BLOCK = 128  # of the mask of attention
 PARTS = 12  # packed lengths are multiples of a twelfth of the padded one
 
 
@@ -65,10 +68,12 @@ class Block(linen.Module):
         lengths: jax.Array,
         index: js.TileIndex | None = None,
         packing: Packing | None = None,
+        mask: js.BlockMask | None = None,
     ) -> jax.Array:
         """x [batch, longest, d], or packed [capacity, d]; lengths int32[batch] -> like x.
 
-        With an index (of the tokens that count) what comes out at the other tokens means nothing.
+        With a packing attention returns to the rows, with a mask it runs on the packed ones. With
+        an index (of the tokens that count) what comes out at the other tokens means nothing.
         """
         d, batch = x.shape[-1], lengths.shape[0]
         init = linen.initializers.normal(d**-0.5)
@@ -76,8 +81,12 @@ class Block(linen.Module):
         qkv = jnp.split(dense(3 * d, name="qkv")(x, index), 3, axis=-1)
         if packing is not None:
             qkv = [packing.unpack(each, batch) for each in qkv]
-        y = attention(*(each.reshape(batch, -1, d // HEAD, HEAD) for each in qkv), lengths)
-        y = y.reshape(batch, -1, d)
+        if mask is not None:
+            y = js.sparse_attention(*(each.reshape(1, -1, d // HEAD, HEAD) for each in qkv), mask)
+            y = y.reshape(x.shape)
+        else:
+            y = attention(*(each.reshape(batch, -1, d // HEAD, HEAD) for each in qkv), lengths)
+            y = y.reshape(batch, -1, d)
         y = y if packing is None else packing.pack(y)
         y = dense(d, name="out")(y, index)
         x = linen.LayerNorm(dtype=self.dtype, name="norm_attention")(x + y)
@@ -125,11 +134,14 @@ class Encoder(linen.Module):
         capacity: int | None = None,
     ) -> jax.Array:
         """ids int32[batch, longest], lengths int32[batch] -> [batch, longest, d], zero past each
-        length. With an index masked, with a capacity too packed.
+        length. With an index masked, with a capacity too packed, with a capacity alone sparse.
         """
         batch, longest = ids.shape
         places = jnp.broadcast_to(jnp.arange(longest, dtype=jnp.int32), ids.shape)
-        packing = None
+        packing = tokens = mask = None
+        if index is None and capacity is not None:
+            ids, tokens = js.pack_tokens(ids, js.lengths_mask(lengths, longest), capacity=capacity)
+            places, mask = tokens.positions(), tokens.block_mask(BLOCK)
         if index is not None and capacity is not None:
             packing, index = Packing.of(index, capacity), None
             ids, places = packing.pack(ids), packing.pack(places)
@@ -137,17 +149,21 @@ class Encoder(linen.Module):
         x = x + linen.Embed(512, self.d, dtype=self.dtype, name="places")(places)
         x = linen.LayerNorm(dtype=self.dtype, name="norm")(x)
         for i in range(self.layers):
-            x = Block(self.dtype, name=f"block{i}")(x, lengths, index, packing)
+            x = Block(self.dtype, name=f"block{i}")(x, lengths, index, packing, mask)
+        if tokens is not None:
+            return js.unpack_tokens(x, tokens)
         if packing is not None:
             x = packing.unpack(x, batch)
-        mask = js.lengths_mask(lengths, longest)
-        return jnp.where(mask[..., None], x, jnp.zeros((), x.dtype))
+        kept = js.lengths_mask(lengths, longest)
+        return jnp.where(kept[..., None], x, jnp.zeros((), x.dtype))
 
 
 def encode(
     encoder: Encoder, form: str, params: Any, ids: jax.Array, lengths: jax.Array, parts: int = PARTS
 ) -> jax.Array:
-    """The encoder in one of FORMS. "packed" has `parts` branches, of as many packed lengths."""
+    """The encoder in one of FORMS. "packed" and "sparse" have `parts` branches, of as many packed
+    lengths.
+    """
     if form == "padded":
         return encoder.apply(params, ids, lengths)
     index = js.token_index(js.lengths_mask(lengths, ids.shape[1]))
@@ -159,4 +175,5 @@ def encode(
         for i in range(parts)
     ]
     chosen = (jnp.maximum(index.count, 1) - 1) // step
-    return jax.lax.switch(chosen, branches, params, ids, lengths, index)
+    given = (params, ids, lengths) if form == "sparse" else (params, ids, lengths, index)
+    return jax.lax.switch(chosen, branches, *given)

@@ -27,7 +27,7 @@ def test_ragged_encoder(examples, tmp_path, capsys):
     assert "packed" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("form", ["masked", "packed"])
+@pytest.mark.parametrize("form", ["masked", "packed", "sparse"])
 def test_ragged_forms_do_not_read_padding(examples, form):
     """Any number of tokens gives what the padded form gives; what padding holds does not count."""
     model = importlib.import_module("ragged_model")

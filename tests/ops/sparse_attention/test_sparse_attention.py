@@ -8,14 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ops.op_spec import TF32, assert_close
+from ops.op_spec import assert_close
 from ops.sparse_attention.oracle import attention, dense_of, lists_of, mask_of
 
 import jaxsparse as js
 from jaxsparse.ops.sparse_attention import native
 from jaxsparse.ops.sparse_attention.params import AttentionParams, Forward
 
-IMPLEMENTATIONS = [{"gpu": "cuda"}.get(jax.default_backend(), "cpu"), "reference"]
+IMPLEMENTATIONS = ["cuda" if jax.default_backend() == "gpu" else "cpu", "reference"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def in_float32():
+    """A GPU's kernels and its reference multiply float32 as float32."""
+    with jax.default_matmul_precision("highest"):
+        yield
 
 
 def normal(rng, *shape):
@@ -150,9 +157,7 @@ def test_it_is_the_dense_operation_on_a_full_mask(implementation, rng):
     q, k, v = operands(rng, 2, 100, 90, 4, 2, 16, 16)
     mask = js.BlockMask.from_dense(np.ones((1, 1, 100, 90), bool), 32)
     got = js.sparse_attention(q, k, v, mask, implementation=implementation)
-    with jax.default_matmul_precision("highest"):
-        want = jax.nn.dot_product_attention(q, k, v)
-    assert_close(got, want, "float32", TF32 / 2e-5 if jax.default_backend() == "gpu" else 1)
+    assert_close(got, jax.nn.dot_product_attention(q, k, v), "float32")
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
