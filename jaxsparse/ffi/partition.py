@@ -6,6 +6,7 @@ sharding. Inside a user's `shard_map`, and on one device, the call is what it is
 """
 
 import contextlib
+import copy
 import itertools
 import math
 import warnings
@@ -107,7 +108,7 @@ def partitioned(
         call = _Call(rule, unsplit, local, arguments)
         mesh = next((_mesh(array) for array in call.visible if _explicit(array)), None)
         if mesh is not None:
-            return call.on_explicit(mesh)
+            return call.on_mixed(mesh) if mesh.auto_axes else call.on_explicit(mesh)
         if _alone(call.visible):
             return unsplit(*arguments)
         return call.on_auto()
@@ -158,7 +159,7 @@ def _alone(leaves: Sequence[Any]) -> bool:
     if 0 in leaves[0].shape or no_jit:
         return True
     mesh = jax.sharding.get_abstract_mesh()
-    if mesh.manual_axes or mesh.explicit_axes:
+    if mesh.manual_axes or (mesh.explicit_axes and not mesh.auto_axes):
         return True
     return not _traced(leaves) and all(
         len(leaf.sharding.device_set) == 1 for leaf in leaves if isinstance(leaf, jax.Array)
@@ -220,11 +221,11 @@ class _Call:
         floats = self.rule.dtype is not None and jnp.issubdtype(value.dtype, jnp.floating)
         return value.astype(self.rule.dtype) if floats else value
 
-    def on_explicit(self, mesh: Any) -> Any:
-        """Over the operands' own Explicit axes."""
-        sizes = dict(mesh.shape)
+    def _over_explicit(self, mesh: Any) -> tuple[Any, list[PartitionSpec], list[jax.Array]]:
+        """The Explicit axes of each factor, and the operands as they are to be sharded."""
         specs = [jax.typeof(array).sharding.spec for array in self.visible]
-        chosen, cuts = assign(self.rule, self._arrays(self.visible, specs), [], sizes)
+        arrays = self._arrays(self.visible, specs)
+        chosen, cuts = assign(self.rule, arrays, [], dict(mesh.shape))
         if cuts:
             raise ValueError(_refusal(self.rule, cuts[0]))
         wanted = [spec_for(factors, chosen) for factors in self.factors]
@@ -232,6 +233,32 @@ class _Call:
             jax.sharding.reshard(array, NamedSharding(mesh, spec))
             for array, spec in zip(self.visible, wanted, strict=True)
         ]
+        return chosen, wanted, arrays
+
+    def on_mixed(self, mesh: Any) -> Any:
+        """On a mesh of Explicit and Auto axes: as XLA asks, over all of them, where the types of
+        the results say what the Explicit ones split.
+        """
+        chosen, _, arrays = self._over_explicit(mesh)
+        n = len(arrays)
+
+        def call(*leaves: Any) -> tuple[jax.Array, ...]:
+            inner = copy.copy(self)
+            inner.visible, inner.hidden = list(leaves[:n]), list(leaves[n:])
+            out = inner.on_auto()
+            return out if isinstance(out, tuple) else (out,)
+
+        run: Any = jax.sharding.auto_axes(
+            call,
+            axes=tuple(mesh.explicit_axes),
+            out_sharding=tuple(NamedSharding(mesh, spec_for(f, chosen)) for f in self.results),
+        )
+        return self._unwrap(run(*arrays, *self.hidden))
+
+    def on_explicit(self, mesh: Any) -> Any:
+        """Over the operands' own Explicit axes."""
+        sizes = dict(mesh.shape)
+        chosen, wanted, arrays = self._over_explicit(mesh)
 
         def shard(*visible: jax.Array) -> tuple[jax.Array, ...]:
             return tuple(self._in_shard(chosen, sizes, lift(*visible)))
@@ -310,16 +337,20 @@ class _Call:
         each = zip(factors, shapes, strict=True)
         pairs = [pair for axes, shape in each for pair in zip(axes, shape, strict=True)]
         sizes = {name: size_of(name, pairs) or 1 for name in self.rule.splits}
-        stated = {f[0] for f, _ in pairs if len(f) == 1}
-        known = {f[0]: sizes[f[0]] for f, _ in pairs if f[0] in sizes and f[0] not in stated}
+        known: dict[str, int] = {}  # of the factors in compounds
+        stated: set[str] = set()  # by an axis of their own
 
         def axis(names: Axes, n: int) -> Any:
             if names[0] not in self.rule.splits:
                 return next(alone)
-            if len(names) == 1:
+            size = sizes[names[0]]
+            if len(names) == 1 or n == size:
+                stated.add(names[0])
                 return names[0]
             inner = next(alone)
-            known[inner] = n // sizes[names[0]]
+            if size == 1:  # a factor of 1 stands alone, or nowhere
+                return inner
+            known.update({names[0]: size, inner: n // size})
             return CompoundFactor(names[0], inner)
 
         maps = [
@@ -328,7 +359,8 @@ class _Call:
         ]
         at = len(self.visible)
         hidden = [ArrayMapping(*(next(alone) for _ in leaf.shape)) for leaf in self.hidden]
-        return SdyShardingRule((*maps[:at], *hidden), tuple(maps[at:]), **known)  # pyright: ignore
+        told: Any = {name: size for name, size in known.items() if name not in stated}
+        return SdyShardingRule((*maps[:at], *hidden), tuple(maps[at:]), **told)
 
 
 def _combine(value: jax.Array, axes: Axes, least: bool) -> jax.Array:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Int
 
@@ -160,16 +161,16 @@ def grouped_matmul(
 
 
 def _in_pieces(
-    lhs: Any,
-    rhs: Any,
-    group_sizes: Any,
-    row_weights: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: ArrayLike,
+    row_weights: ArrayLike | None,
     options: tuple[Any, ...],
-    places: dict[str, Any],
+    places: dict[str, ArrayLike | None],
 ) -> jax.Array:
     """`grouped_matmul` of a number of rows that is a symbol: every piece has groups of its own."""
-    rows, given = lhs.shape[0], [name for name, value in places.items() if value is not None]
-    shape = ", ".join(map(str, lhs.shape))
+    rows, given = np.shape(lhs)[0], [name for name, value in places.items() if value is not None]
+    shape = ", ".join(map(str, np.shape(lhs)))
     if given:
         raise ValueError(
             f"lhs has shape [{shape}] and {given[0]} is given, which names rows of the whole: "

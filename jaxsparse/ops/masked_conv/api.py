@@ -158,16 +158,28 @@ def masked_conv(
     return convolve("masked_conv", x, kernel, mask, *options, *more)
 
 
-def _in_pieces(x: Any, kernel: Any, mask: Any, options: tuple[Any, ...], more: Any) -> Any:
+def _in_pieces(
+    x: ArrayLike,
+    kernel: ArrayLike,
+    mask: ArrayLike | TileIndex,
+    options: tuple[Any, ...],
+    more: tuple[Any, ...],
+) -> Any:
     """`masked_conv` of a batch that is a symbol."""
     if isinstance(mask, TileIndex):
         raise ValueError(
-            f"x has shape [{', '.join(map(str, x.shape))}] and mask is a TileIndex, whose size is "
-            "static: where the batch is a symbol, pass the bool mask"
+            f"x has shape [{', '.join(map(str, np.shape(x)))}] and mask is a TileIndex, whose size "
+            "is static: where the batch is a symbol, pass the bool mask"
         )
     given = {"x": x, "mask": mask, "base": options[6], "residual": options[7], "recorder": more[2]}
 
-    def piece(x: Any, mask: Any, base: Any, residual: Any, recorder: Any) -> Any:
+    def piece(
+        x: jax.Array,
+        mask: jax.Array,
+        base: jax.Array | None,
+        residual: jax.Array | None,
+        recorder: Recorder | None,
+    ) -> Any:
         some = (*options[:6], base, residual, options[8], *more[:2], recorder, more[3])
         call: Any = convolve
         return call("masked_conv", x, kernel, mask, *some)

@@ -114,11 +114,11 @@ def masked_dense(
 
 
 def _in_pieces(
-    x: Any,
-    w: Any,
-    mask: Any,
-    base: Any,
-    bias: Any,
+    x: ArrayLike,
+    w: ArrayLike,
+    mask: ArrayLike | TileIndex,
+    base: ArrayLike | None,
+    bias: ArrayLike | None,
     activation: Activation | None,
     precision: jax.lax.PrecisionLike,
     preferred_element_type: DTypeLike | None,
@@ -127,11 +127,11 @@ def _in_pieces(
     """`masked_dense` of a first axis that is a symbol: of tokens, or of sequences."""
     if isinstance(mask, TileIndex):
         raise ValueError(
-            f"x has shape [{', '.join(map(str, x.shape))}] and mask is a TileIndex, whose size is "
-            "static: where the batch is a symbol, pass the bool mask"
+            f"x has shape [{', '.join(map(str, np.shape(x)))}] and mask is a TileIndex, whose size "
+            "is static: where the batch is a symbol, pass the bool mask"
         )
 
-    def piece(x: Any, mask: Any, base: Any) -> jax.Array:
+    def piece(x: jax.Array, mask: jax.Array, base: jax.Array | None) -> jax.Array:
         return masked_dense(
             x,
             w,
