@@ -13,7 +13,6 @@
 #include <limits>
 
 #include "cpu/tile/attention/isa.h"
-#include "cpu/tile/conv/exp.h"
 
 namespace {
 
@@ -28,22 +27,37 @@ using jaxsparse::StripSize;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+// A number as 2^power * e^rest.
+struct Power {
+  Vec::Reg power, rest;
+
+  explicit Power(Vec::Reg x) {
+    power = Vec::Round(Vec::Mul(x, Vec::Set(1.44269504f)));
+    rest = Vec::Fma(power, Vec::Set(-0.693359375f), x);
+    rest = Vec::Fma(power, Vec::Set(2.12194440e-4f), rest);
+  }
+  // (e^rest - 1) / rest
+  Vec::Reg Growth() const {
+    Vec::Reg p = Vec::Set(1.3981999e-3f);
+    constexpr float kTaylor[] = {8.3334519e-3f, 4.1665796e-2f, 1.6666666e-1f, 0.5f, 1.0f};
+    for (const float c : kTaylor) p = Vec::Fma(p, rest, Vec::Set(c));
+    return p;
+  }
+};
+
 // exp(x) for x up to 88, relative error below 3e-7; 0 below -87.7, as of -inf. A NaN stays.
 inline Vec::Reg ExpToZero(Vec::Reg x) {
-  x = Vec::Min(Vec::Set(88.0f), Vec::Max(Vec::Set(-88.0f), x));
-  const Vec::Reg n = Vec::Round(Vec::Mul(x, Vec::Set(1.44269504f)));
-  Vec::Reg r = Vec::Fma(n, Vec::Set(-0.693359375f), x);
-  r = Vec::Fma(n, Vec::Set(2.12194440e-4f), r);
-  Vec::Reg p = Vec::Set(1.3981999e-3f);
-  constexpr float kTaylor[] = {8.3334519e-3f, 4.1665796e-2f, 1.6666666e-1f, 0.5f, 1.0f, 1.0f};
-  for (const float c : kTaylor) p = Vec::Fma(p, r, Vec::Set(c));
-  return Vec::Mul(p, Vec::Exp2(n));
+  const Power of(Vec::Min(Vec::Set(88.0f), Vec::Max(Vec::Set(-88.0f), x)));
+  return Vec::Mul(Vec::Fma(of.Growth(), of.rest, Vec::Set(1.0f)), Vec::Exp2(of.power));
 }
 
+// tanh(x) = e / (e + 2), e = exp(2x) - 1: the relative error is small near 0, too.
 inline Vec::Reg Tanh(Vec::Reg x) {
-  const Vec::Reg grown = Exp(Vec::Add(x, x));
-  const Vec::Reg one = Vec::Set(1.0f);
-  return Vec::Fma(Vec::Set(-2.0f), Vec::Div(one, Vec::Add(grown, one)), one);
+  const Power of(Vec::Min(Vec::Set(40.0f), Vec::Max(Vec::Set(-40.0f), Vec::Add(x, x))));
+  const Vec::Reg scale = Vec::Exp2(of.power);
+  const Vec::Reg whole = Vec::Add(scale, Vec::Set(-1.0f));
+  const Vec::Reg e = Vec::Fma(scale, Vec::Mul(of.Growth(), of.rest), whole);
+  return Vec::Div(e, Vec::Add(e, Vec::Set(2.0f)));
 }
 
 // Calls f(offset in the strip, first column) for each vector of row r.

@@ -239,6 +239,19 @@ def test_scale_zero_is_the_mean_and_large_scores_stay_finite(implementation, rng
     assert_same(run(q, k, v, mask, scale=300.0), attention(*exact, keep, scale=300.0), 40)
 
 
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("soft_cap", [0.5, 30.0, 1e5])
+def test_soft_caps(implementation, soft_cap, rng):
+    """Of scores far beyond it, and so high that it changes nothing."""
+    q, k, v = operands(rng, 1, 48, 64, 2, 2, 8, 8)
+    mask = js.BlockMask.from_dense(rng.random((1, 1, 48, 64)) < 0.5, 16)
+    keep = np.asarray(mask.to_dense())
+    run = functools.partial(js.sparse_attention, implementation=implementation, return_lse=True)
+    exact = [x.astype(np.float64) for x in (q, k, v)]
+    want = attention(*exact, keep, scale=1, soft_cap=soft_cap)
+    assert_same(run(q, k, v, mask, scale=1, soft_cap=soft_cap), want)
+
+
 def test_slopes_and_bias_have_no_derivative(rng):
     q, k, v = operands(rng, 1, 32, 32, 2, 2, 8, 8)
     mask = js.BlockMask.from_dense(np.ones((1, 1, 32, 32), bool), 16)
