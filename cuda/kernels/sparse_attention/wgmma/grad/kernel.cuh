@@ -6,7 +6,8 @@
 // Tile:     64 owned rows a warpgroup, keys or queries; 64 rows of the other side, gathered from
 //           listed blocks.
 // Pipeline: one warp loads by TMA; a ring of slots that hold both tiles of the other side (q and
-//           gout, or k and v). Accumulators of scores^T are the operands of the sums as they lie.
+//           gout, or k and v). Accumulators of scores^T are the operands of the sums, in their own
+//           layout.
 // Grid:     persistent, one CTA a multiprocessor.
 #pragma once
 
