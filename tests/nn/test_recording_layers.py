@@ -50,7 +50,7 @@ def test_bounded_dense_of_weights():
 
 
 def test_bounded_dense_under_transforms():
-    layer = nn.nnx.BoundedDense(LAYERS[0])
+    layer = nn.nnx.BoundedDense(LAYERS[0], rngs=nnx.Rngs(0))
     assert jax.tree.leaves(nnx.state(layer, nnx.Param)) == []
     want = layer(ACTS).materialize()
     np.testing.assert_array_equal(nnx.jit(lambda m, x: m(x).materialize())(layer, ACTS), want)
