@@ -10,6 +10,8 @@ from jax import export
 import jaxsparse as js
 
 RNG = np.random.default_rng(0)
+#: Pieces and wholes may take different variants, which on a GPU round to TF32.
+LIMIT = 1e-4 if jax.default_backend() == "cpu" else 2e-2
 KERNEL = jnp.asarray(RNG.standard_normal((3, 3, 4, 8)), jnp.float32)
 W = jnp.asarray(RNG.standard_normal((4, 8)), jnp.float32)
 GROUPS = jnp.asarray(RNG.standard_normal((3, 4, 8)), jnp.float32)
@@ -89,7 +91,7 @@ def test_one_export_for_every_batch(name):
             jax.tree.leaves(call(*args)), jax.tree.leaves(function(*args)), strict=True
         ):
             assert got.shape == want.shape
-            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(got, want, rtol=LIMIT, atol=LIMIT)
 
 
 def test_groups_over_several_pieces():
@@ -97,7 +99,7 @@ def test_groups_over_several_pieces():
     sizes = jnp.asarray([4000, 120, 20])  # the second stands in two pieces, and 6 rows in none
     x = drawn((rows, 4), "f4")
     call = exported(lambda x: js.grouped_matmul(x, GROUPS, sizes), [((4,), "f4")]).call
-    np.testing.assert_allclose(call(x), js.grouped_matmul(x, GROUPS, sizes), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(call(x), js.grouped_matmul(x, GROUPS, sizes), rtol=LIMIT, atol=LIMIT)
 
 
 def test_gradients():
@@ -115,7 +117,7 @@ def test_gradients():
     slopes = jax.jit(jax.grad(loss, (0, 2)))
     call = export.export(slopes, disabled_checks=js.DISABLE_JAX_EXPORT_CHECKS)(*types).call
     for got, want in zip(call(x, mask, KERNEL), slopes(x, mask, KERNEL), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(got, want, rtol=10 * LIMIT, atol=10 * LIMIT)
 
 
 def refused(function, *shapes):

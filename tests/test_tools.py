@@ -12,6 +12,8 @@ import pytest
 import jaxsparse as js
 
 RNG = np.random.default_rng(0)
+#: On a GPU variants round to TF32.
+LIMIT = 1e-5 if jax.default_backend() == "cpu" else 2e-2
 X = jnp.asarray(RNG.standard_normal((2, 9, 11, 4)), jnp.float32)
 KERNEL = jnp.asarray(RNG.standard_normal((3, 3, 4, 6)), jnp.float32)
 MASK = jnp.asarray(RNG.random((2, 9, 11)) < 0.4)
@@ -48,7 +50,7 @@ def test_debug_nans_does_not_stop_at_what_is_not_read(name):
     with jax.debug_nans(True):
         with pytest.raises(FloatingPointError):
             jnp.log(-jnp.ones(2))
-        np.testing.assert_allclose(jax.jit(call)(), want, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(jax.jit(call)(), want, rtol=LIMIT, atol=LIMIT)
 
 
 @pytest.mark.parametrize("eager", [True, False])
@@ -98,7 +100,7 @@ def test_compiled_ahead_of_time():
     compiled = jax.jit(step).lower(*types).compile()
     got, want = compiled(X, KERNEL, index), step(X, KERNEL, index)
     for a, b in zip(got, want, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(a, b, rtol=LIMIT, atol=LIMIT)
     with pytest.raises(TypeError):
         compiled(X[:1], KERNEL, index)
 
@@ -145,8 +147,9 @@ def test_explain_counts_what_cost_analysis_does_not():
         return js.masked_conv(x, KERNEL, index, implementation=("cuda", "cpu"))
 
     compiled = jax.jit(run).lower(X).compile()
-    assert compiled.cost_analysis().get("flops", -1) <= 0  # XLA: unknown, of any custom call
+    counted = compiled.cost_analysis().get("flops", -1)  # XLA: -1 of any custom call
     told = js.explain(run, X)
+    assert counted < told.work.flops / 10
     pixels = MASK.size
     assert told.work.flops == told.calls[0].work.flops == 2 * pixels * KERNEL.size
     words = 2 * 9 * 4

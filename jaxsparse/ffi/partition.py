@@ -22,7 +22,7 @@ from jax.experimental.custom_partitioning import (
     SdyShardingRule,
     custom_partitioning,
 )
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxsparse.ffi.call import lift
 from jaxsparse.ffi.rule import (
@@ -32,6 +32,7 @@ from jaxsparse.ffi.rule import (
     Rule,
     assign,
     parse,
+    refusal,
     size_of,
     spec_for,
     spec_of,
@@ -143,6 +144,18 @@ def _on_mesh(leaf: Any) -> Any:
     return jax.sharding.reshard(leaf, NamedSharding(mesh, PartitionSpec()))
 
 
+def _off_mesh(stack: contextlib.ExitStack, leaves: Sequence[Any]) -> Sequence[Any]:
+    """A shard's arrays without Explicit axes, until the stack is left: where the caller's mesh has
+    some, JAX would say of each step of a shard how it is sharded, and no shard is.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if not mesh.explicit_axes:
+        return leaves
+    auto = mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, AxisType.Auto))
+    stack.enter_context(jax.sharding.use_abstract_mesh(auto))
+    return [jax.sharding.reshard(leaf, PartitionSpec()) for leaf in leaves]
+
+
 def _explicit(leaf: Any) -> bool:
     """Whether an array is sharded over Explicit mesh axes."""
     return any(part is not None for part in jax.typeof(leaf).sharding.spec)
@@ -227,7 +240,7 @@ class _Call:
         arrays = self._arrays(self.visible, specs)
         chosen, cuts = assign(self.rule, arrays, [], dict(mesh.shape))
         if cuts:
-            raise ValueError(_refusal(self.rule, cuts[0]))
+            raise ValueError(refusal(self.rule, cuts[0]))
         wanted = [spec_for(factors, chosen) for factors in self.factors]
         arrays = [
             jax.sharding.reshard(array, NamedSharding(mesh, spec))
@@ -296,7 +309,8 @@ class _Call:
                     stack.callback(_held.pop)
                     for setting in restore:
                         stack.enter_context(setting())
-                    return tuple(self._in_shard(chosen, sizes, leaves[:n]))
+                    here = _off_mesh(stack, leaves[:n])
+                    return tuple(self._in_shard(chosen, sizes, here))
 
             with contextlib.ExitStack() as stack:
                 for setting in restore:
@@ -371,15 +385,6 @@ def _combine(value: jax.Array, axes: Axes, least: bool) -> jax.Array:
     if value.dtype == jnp.bool_:
         return jax.lax.psum(value.astype(jnp.int32), axes) > 0
     return jax.lax.psum(value, axes)
-
-
-def _refusal(rule: Rule, cut: Cut) -> str:
-    name = cut.name
-    return (
-        f"{rule.op}: {cut.place(rule.from_end)}, but {cut.reason}: reshard it first, {name} = "
-        f"jax.sharding.reshard({name}, spec) with None on that axis, or call the op inside of "
-        "jax.shard_map"
-    )
 
 
 def _tell(rule: Rule, cuts: Sequence[Cut]) -> None:

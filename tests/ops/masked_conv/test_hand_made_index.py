@@ -75,7 +75,7 @@ def test_ids_that_name_no_tile(implementation, rng):
     for name in names:
         with js.config(selection="static"), override(variant=name):
             got = js.masked_conv(X, KERNEL, spoiled, implementation=implementation)
-        np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-2)
+        np.testing.assert_allclose(got, want, rtol=2e-2, atol=5e-2)
     listed = {i for i in ids.tolist() if 0 <= i < 60}
     assert int(spoiled.tile_mask().sum()) == len(listed)
 
@@ -88,7 +88,7 @@ def test_origins_that_name_no_tile(rng):
     spoiled = with_ids(index, ids, index.count)
     whole = np.asarray(js.masked_conv(X, KERNEL, mask))
     got = np.asarray(js.masked_conv(X, KERNEL, spoiled))
-    assert ((got == 0) | (np.abs(got - whole) < 1e-3)).all()
+    assert ((got == 0) | (np.abs(got - whole) < (1e-3 if PLATFORM == "cpu" else 5e-2))).all()
 
 
 @pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices")
