@@ -79,6 +79,22 @@ def products() -> None:
     assert_type(y, jax.Array)
 
 
+def attention() -> js.BlockMask:
+    """Masks of attention in blocks, and packed tokens."""
+    made = assert_type(
+        js.create_block_mask(lambda b, h, q, k: q >= k, None, None, 16, 16, 16), js.BlockMask
+    )
+    assert_type(made & js.block_masks.causal(16, block_size=16), js.BlockMask)
+    assert_type(js.BlockMask.from_dense(np.ones((1, 1, 16, 16), np.bool_), (16, 32)), js.BlockMask)
+    assert_type((made.to_dense(), made.sparsity()), tuple[jax.Array, jax.Array])
+    assert_type(js.block_masks.document(np.array([0, 3, 6]), 6, causal=True), js.BlockMask)
+    packed, packing = js.pack_tokens(tokens[None], np.ones((1, 6), np.bool_), capacity=8)
+    assert_type(js.unpack_tokens(packed, packing), jax.Array)
+    assert_type(packing.block_mask(), js.BlockMask)
+    js.show(made)
+    return made
+
+
 def frozen_weights() -> js.PrunedWeight:
     """Pruned once, then run."""
     kept = assert_type(js.prune.magnitude(weight, 0.5), NDArray[np.bool_])
@@ -138,6 +154,11 @@ def flax_layers(index: js.TileIndex, pruned: js.PrunedWeight) -> None:
     assert_type(repeated(image), jax.Array)
     mixture = js.nn.nnx.MoE(4, 2, 8, top_k=2, param_dtype=jnp.float32, rngs=rngs)
     assert_type(mixture(tokens, some), tuple[jax.Array, jax.Array])
+    near = js.block_masks.sliding_window(6, block_size=16, left=2)
+    heads = js.nn.nnx.SparseAttention(2, 4, decode=False, rngs=rngs)
+    assert_type(heads(tokens[None], mask=near), jax.Array)
+    wide = layers.SparseAttention(num_heads=2, attention_fn=js.nn.sparse_attention_fn(near))
+    assert_type(wide.bind(wide.init(key, tokens))(tokens, mask=near), jax.Array)
     linear = nnx.Linear(4, 4, dot_general=js.nn.pruned_dot_general(pruned), rngs=rngs)
     linear(tokens)
 
@@ -166,6 +187,7 @@ if __name__ == "__main__":
     shared = masks_and_indices()
     convolutions(shared)
     products()
+    attention()
     weights = frozen_weights()
     bounded_layers()
     flax_layers(shared, weights)

@@ -70,7 +70,7 @@ def _blocks(held: jax.Array, grid: Grid) -> tuple[jax.Array, jax.Array]:
     """bool[B, T] as [B, Q, block_q] and [B, C, block_kv], False past the edges."""
     sides = ((grid.rows, grid.block_q), (grid.columns, grid.block_kv))
     q, kv = (
-        jnp.pad(held, ((0, 0), (0, n * size - grid.q_len))).reshape(-1, n, size)
+        jnp.pad(held, ((0, 0), (0, n * size - grid.q_len))).reshape(held.shape[0], n, size)
         for n, size in sides
     )
     return q, kv

@@ -172,6 +172,32 @@ def test_top_k_blocks_causal():
     np.testing.assert_array_equal(made.to_dense(), dense)
 
 
+@pytest.mark.parametrize("n", [0, 1])
+def test_masks_of_nothing_and_of_one_token(n):
+    none = np.zeros((2, n), np.int32)
+    scores = np.zeros((1, 1, n, n), np.float32)
+    made = {
+        "causal": js.block_masks.causal(n),
+        "no keys": js.block_masks.causal(3, n, 16),
+        "window": js.block_masks.sliding_window(n, left=3),
+        "document": js.block_masks.document(np.array([0, n]), n),
+        "prefix": js.block_masks.prefix(0, n),
+        "lengths": js.block_masks.lengths(np.array([n, n]), n, n),
+        "no batch": js.block_masks.lengths(np.zeros(0, int), n, n),
+        "global": js.block_masks.global_tokens(none, n),
+        "bars": js.block_masks.bars(none),
+        "blocks": js.block_masks.top_k_blocks(scores, 1, 16, n, n, causal=True),
+        "query": js.block_masks.causal(n, 5).at_query(0),
+    }
+    for name, mask in made.items():
+        assert not bool(mask.overflow), name
+        dense = np.asarray(mask.to_dense())
+        assert dense.shape == mask.shape, name
+        if n and name not in ("no keys", "no batch", "query"):
+            assert dense.all(), name
+    np.testing.assert_array_equal(made["query"].to_dense()[0, 0, 0], np.arange(5) < n)
+
+
 def test_errors():
     make = js.block_masks
     with pytest.raises(TypeError, match="offset must be an int"):
