@@ -118,8 +118,10 @@ def _run(what: str, attend: Any, q: jax.Array, k: jax.Array, v: jax.Array) -> An
 
 
 def _dense(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array | None) -> jax.Array:
-    """jax.nn's, where a query that attends to nothing gives 0; cuDNN's where it takes 16 bits."""
-    cudnn = platform_name() == "cuda" and q.dtype != jnp.float32
+    """jax.nn's, where a query that attends to nothing gives 0: cuDNN's for 16 bits and depths that
+    its gradient takes as well, XLA's for others.
+    """
+    cudnn = platform_name() == "cuda" and q.dtype != jnp.float32 and q.shape[3] <= 128
     out = jax.nn.dot_product_attention(
         q, k, v, mask=mask, implementation="cudnn" if cudnn else None
     )

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from jaxsparse.testing import ConvCase
+from jaxsparse.testing.attention_cases import AttentionCase
 from jaxsparse.testing.product_cases import GroupedCase, MatmulCase
 from jaxsparse.testing.pruned_cases import PrunedConvCase, PrunedMatmulCase
 
-Case = ConvCase | GroupedCase | MatmulCase | PrunedMatmulCase | PrunedConvCase
+Case = ConvCase | GroupedCase | MatmulCase | AttentionCase | PrunedMatmulCase | PrunedConvCase
 #: The bands of density that geometric means are quoted for.
 BANDS = (0.1, 0.3, 0.5, 1.0)
 
@@ -112,6 +113,24 @@ def _matmul(rng: np.random.Generator, number: int, dtype: str, limits: Limits) -
             return Drawn("masked_matmul", number, case, dtype, "blocks", _density(rng))
 
 
+def _attention(rng: np.random.Generator, number: int, dtype: str, limits: Limits) -> Drawn:
+    while True:
+        batch, tokens = _log_uniform(rng, 1, 16), _log_uniform(rng, 64, 65536)
+        keys = tokens if rng.random() < 0.7 else _log_uniform(rng, 64, 65536)
+        kv_heads, group = (int(rng.choice([1, 2, 4, 8])) for _ in range(2))
+        depth = int(rng.choice([32, 64, 64, 96, 128, 128, 192, 256]))
+        block = int(rng.choice([16, 64, 64, 128, 128, 256])), int(rng.choice([32, 64, 128, 128]))
+        heads = kv_heads * group
+        name = f"b{batch}_{tokens}x{keys}_h{heads}of{kv_heads}_d{depth}_{block[0]}x{block[1]}"
+        scores, rows = batch * heads * tokens * keys, batch * heads * max(tokens, keys)
+        few = -(-tokens // block[0]) * -(-keys // block[1]) < 2**20
+        # The dense scores are timed, too: they must fit.
+        fits = few and max(scores / 16, rows * depth) <= limits.elements
+        if fits and 2 * scores * depth <= limits.macs:
+            case = AttentionCase(name, batch, tokens, keys, heads, kv_heads, depth, block)
+            return Drawn("sparse_attention", number, case, dtype, "blocks", _density(rng))
+
+
 def _pruned_matmul(rng: np.random.Generator, number: int, dtype: str, limits: Limits) -> Drawn:
     while True:
         rows = _log_uniform(rng, 1, 2048)
@@ -137,6 +156,7 @@ OPS: dict[str, Callable[[np.random.Generator, int, str, Limits], Drawn]] = {
     "masked_conv": _conv,
     "grouped_matmul": _grouped,
     "masked_matmul": _matmul,
+    "sparse_attention": _attention,
     "pruned_matmul": _pruned_matmul,
     "pruned_conv": _pruned_conv,
 }

@@ -14,6 +14,7 @@ from jaxsparse.bench.masked_conv import run as conv_run
 from jaxsparse.bench.products import grouped_matmul as grouped
 from jaxsparse.bench.products import masked_matmul as masked
 from jaxsparse.bench.products import pruned
+from jaxsparse.bench.products import sparse_attention as attention
 from jaxsparse.bench.products.run import Comparison, ProductPlan, element_type, measure
 from jaxsparse.bench.report.rows import DENSE
 from jaxsparse.bench.unseen.draw import Drawn
@@ -22,6 +23,7 @@ from jaxsparse.select import config
 from jaxsparse.select.explain import explain
 from jaxsparse.select.sites import watch
 from jaxsparse.testing import ConvCase, make_masks
+from jaxsparse.testing.attention_cases import AttentionCase
 from jaxsparse.testing.product_cases import GroupedCase, MatmulCase
 
 VARIANT = "variant "
@@ -127,6 +129,8 @@ def _see_product(drawn: Drawn, how: How) -> Seen:
         elements = case.tokens * case.depth
     elif isinstance(case, MatmulCase):
         elements = case.m * case.k
+    elif isinstance(case, AttentionCase):
+        elements = case.batch * case.tokens * case.heads * case.depth
     else:
         elements = math.prod(case.x_shape)
     plan = ProductPlan(
@@ -146,6 +150,9 @@ def _see_product(drawn: Drawn, how: How) -> Seen:
         (found,) = masked.comparisons(case, drawn.dtype, plan, sparsity)
         found = dataclasses.replace(found, rivals={})
         dense, torch = masked.DENSE, ""
+    elif isinstance(case, AttentionCase):
+        (found,) = attention.comparisons(case, drawn.dtype, plan, sparsity, ("forward",))
+        dense, torch = attention.DENSE, ""
     else:
         quiet = dataclasses.replace(plan, rivals=False)
         (found,) = pruned.comparisons(case, drawn.dtype, quiet, sparsity)
