@@ -31,7 +31,8 @@ def _cut(mask: jax.Array, grid: Grid) -> jax.Array:
 @functools.partial(jax.jit, static_argnums=1)
 def _states(mask: jax.Array, grid: Grid) -> tuple[jax.Array, jax.Array]:
     cut = _cut(mask, grid)
-    inside = jnp.asarray(grid.q_inside())[:, :, None, None] & jnp.asarray(grid.kv_inside())
+    queries, keys = jnp.asarray(grid.q_inside()), jnp.asarray(grid.kv_inside())
+    inside = queries[None, None, :, :, None, None] & keys[None, None, None, None]
     return cut.any((3, 5)), (cut | ~inside).all((3, 5))
 
 

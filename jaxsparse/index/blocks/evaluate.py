@@ -69,7 +69,7 @@ def _states(mask_mod: MaskMod, batch: int, heads: int, grid: Grid) -> tuple[jax.
         image, row = number // grid.rows, number % grid.rows
         bits = _bits(mask_mod, image // heads, image % heads, row, 0, width, grid)
         bits = bits.reshape(grid.block_q, grid.columns, grid.block_kv)
-        inside = q_inside[row][:, None, None] & kv_inside
+        inside = q_inside[row][:, None, None] & kv_inside[None]
         return (bits & inside).any((0, 2)), (bits | ~inside).all((0, 2))
 
     rows = jnp.arange(batch * heads * grid.rows, dtype=jnp.int32)
@@ -85,7 +85,7 @@ def words_of(mask_mod: MaskMod, ids: jax.Array, heads: int, grid: Grid) -> jax.A
     def one_block(number: jax.Array) -> jax.Array:
         b, h, row, column = grid.split(number, heads)
         bits = _bits(mask_mod, b, h, row, column * grid.block_kv, grid.block_kv, grid)
-        return pack_bits(bits & q_inside[row][:, None] & kv_inside[column])
+        return pack_bits(bits & q_inside[row][:, None] & kv_inside[column][None])
 
     step = max(STEP // (grid.block_q * grid.block_kv), 1)
     return jax.lax.map(one_block, ids, batch_size=min(step, ids.size))

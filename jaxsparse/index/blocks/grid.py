@@ -107,4 +107,5 @@ def pack_bits(bits: jax.Array) -> jax.Array:
     words = -(-n // 32)
     bits = jnp.pad(bits, [(0, 0)] * len(axes) + [(0, 32 * words - n)])
     split = bits.reshape(*axes, words, 32).astype(jnp.uint32)
-    return (split << jnp.arange(32, dtype=jnp.uint32)).sum(-1, dtype=jnp.uint32)
+    places = jnp.arange(32, dtype=jnp.uint32).reshape(*[1] * (split.ndim - 1), 32)
+    return (split << places).sum(-1, dtype=jnp.uint32)
