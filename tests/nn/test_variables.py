@@ -28,6 +28,8 @@ LAYER = js.bounded.inspect(np.asarray(normal(4, 5)), -0.1, 2.0)
 TOKENS = normal(6, 4)
 IDS = jnp.asarray(RNG.integers(0, 3, (6, 2)), jnp.int32)
 
+ROWS = normal(2, 5, 3)
+COUNTED = js.lengths_mask(jnp.asarray([3, 4]), 5)
 ATTENDED = js.BlockMask.from_dense(RNG.random((1, 2, 20, 20)) < 0.5, 16)
 
 #: Name -> (function, arguments, options): every array of both is given as a variable.
@@ -37,6 +39,8 @@ CASES = {
     "tile_index": (js.tile_index, (MASK, (2, 2)), {}),
     "affected_index": (js.affected_index, (MASK, [[(3, 1)]], (2, 2)), {}),
     "token_index": (js.token_index, (MASK,), {}),
+    "pack_tokens": (js.pack_tokens, (ROWS, COUNTED), {}),
+    "unpack_tokens": (js.unpack_tokens, js.pack_tokens(ROWS, COUNTED), {"base": ROWS}),
     "lengths_mask": (js.lengths_mask, (jnp.arange(3), 4), {}),
     "masked_conv": (
         js.masked_conv,
