@@ -49,7 +49,16 @@ def calls(platform, default):
 def results(first, last, platform, backend, *library):
     """(case, result) for each case that ended; stops where the process died or hung."""
     env = os.environ | {"JAX_PLATFORMS": backend}
-    command = [sys.executable, "-X", "faulthandler", str(RUN), str(last), str(first), platform, *map(str, library)]
+    command = [
+        sys.executable,
+        "-X",
+        "faulthandler",
+        str(RUN),
+        str(last),
+        str(first),
+        platform,
+        *map(str, library),
+    ]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
     )
