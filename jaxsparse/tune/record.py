@@ -10,7 +10,7 @@ from jaxsparse.index import TileIndex
 from jaxsparse.select.sites import listening
 
 
-def record_masks(fn: Callable[..., object], batches: Iterable[Any]) -> list[np.ndarray]:
+def record_masks(fn: Callable[..., object], batches: Iterable[object]) -> list[np.ndarray]:
     """The masks that the operations with a `TileIndex` (`masked_conv`) see while `fn` runs.
 
     They are what `js.tune(fn, ..., masks=)` takes: variants are then measured on masks of the
