@@ -1,6 +1,6 @@
-"""Masks of attention that many models use, as `BlockMask`. Lengths, documents, positions and scores
-are data: one compilation serves them all. No maker holds the dense mask, and inside jit each knows
-how many partial blocks there can be, so that their bits take little room. Join them with `&`, `|`.
+"""Ready-made attention masks (`BlockMask`). Lengths, documents, positions and scores are data: one
+compilation serves them all. The dense mask is never stored. All but `bars` know how many partial
+blocks there can be, so inside jit their bits take little memory. Combine masks with `&` and `|`.
 """
 
 from jaxsparse.index.blocks.makers import causal as causal

@@ -21,15 +21,16 @@ from jaxsparse.index.tile_index import build_index
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenPacking:
-    """The tokens of a mask bool[B, T] that count, listed in their order: what `js.pack_tokens`
-    packed, and `js.unpack_tokens` needs. A pytree of fixed shape whatever the mask holds.
+    """Which tokens of a mask bool[B, T] are packed, in order: `js.pack_tokens` returns it, and
+    `js.unpack_tokens` takes it. A pytree whose shapes do not depend on the mask's values.
 
     Attributes:
-        rows: int32[capacity], b*T + t of each packed token, ascending. After the last, numbers
-            of B*T or more: a gather or scatter with `mode="fill"`, `mode="drop"` leaves them out.
+        rows: int32[capacity], b*T + t of each packed token, ascending. After the last token, values
+            of B*T or more, which a gather with `mode="fill"` or a scatter with `mode="drop"` skips.
         count: int32[], how many tokens are packed.
-        overflow: bool[], there were more than the capacity; the first are packed.
-        cu_seqlens: int32[B + 1], where each sequence starts among the packed tokens, and the end.
+        overflow: bool[], whether more tokens counted than the capacity; then only the first are
+            packed.
+        cu_seqlens: int32[B + 1], the start of each sequence in the packed rows, then the end.
         shape: (B, T).
     """
 
@@ -41,7 +42,7 @@ class TokenPacking:
 
     @property
     def capacity(self) -> int:
-        """How many tokens there is room for."""
+        """The number of packed rows, which is the most tokens that fit."""
         return self.rows.shape[-1]
 
     @property
@@ -56,14 +57,18 @@ class TokenPacking:
         return jnp.arange(self.capacity, dtype=jnp.int32) < self.count
 
     def positions(self) -> Int32[Array, "capacity"]:
-        """int32[capacity], each token's place t in its sequence; 0 after the last."""
+        """int32[capacity], each token's position t in its sequence; 0 after the last token."""
         return jnp.where(self.valid(), self.rows % max(self.shape[1], 1), 0)
 
     def block_mask(
         self, block_size: int | tuple[int, int] = 128, *, causal: bool = False
     ) -> BlockMask:
-        """The mask with which the packed tokens attend within their sequences: to all tokens, or
-        up to their own place.
+        """The attention mask of the packed rows, a BlockMask of `capacity` queries and keys: a
+        token attends to all tokens of its own sequence.
+
+        Args:
+            block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
+            causal: whether a token attends only to tokens up to its own position.
 
         Raises:
             TypeError, ValueError: for another block size, naming it.

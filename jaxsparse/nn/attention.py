@@ -23,24 +23,25 @@ def sparse_attention_fn(
     block_mask: BlockMask, *, implementation: Implementation = None
 ) -> AttentionFn:
     """An `attention_fn` for flax's `MultiHeadAttention` and `MultiHeadDotProductAttention` that
-    computes the blocks of a mask only.
+    computes only the blocks of a mask.
 
         nnx.MultiHeadAttention(8, 512, attention_fn=js.nn.sparse_attention_fn(mask), rngs=rngs)
 
-    The mask is a constant of the layer: for one that changes from call to call, and for a cache of
-    keys with one query a step, use `js.nn.nnx.SparseAttention` or `js.nn.linen.SparseAttention`.
+    The mask is a constant of the layer. For a mask that changes from call to call, and for decoding
+    with a cache, use `js.nn.nnx.SparseAttention` or `js.nn.linen.SparseAttention`.
 
     Args:
-        block_mask: a mask of the queries and keys that the layer sees.
+        block_mask: a `js.BlockMask` of as many queries and keys as the layer is called with.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:
-        A function with the arguments of flax's `dot_product_attention`. A dense `mask` that the
-        layer is called with must hold as well; its blocks are found in each call. `is_causal`, too.
+        A function with the arguments of flax's `dot_product_attention`. If the layer is called with
+        a dense `mask` or with `is_causal`, a query attends only where `block_mask` and these allow
+        it; a dense mask is converted to blocks in each call.
 
     Raises:
         TypeError: when `block_mask` is not a BlockMask. The returned function raises ValueError
-            where weights are to be dropped or sown, and as `js.sparse_attention` does.
+            for dropout and for `sow_weights`, and what `js.sparse_attention` raises.
     """
     check_mask("block_mask", block_mask)
     wishes(implementation)

@@ -84,18 +84,17 @@ def config(
             "cuda", "cpu", "reference", or a sequence of them; an op that has none of them raises.
         variant: a name (`js.variants(op)`), which every op inside takes and no other; or a Variant,
             which the calls of its own op take.
-        policy: your own choice, a function `policy(problem, options)` that is called while an op is
-            traced, once for each problem under one setting: its answer is kept. `problem` is a
-            frozen `js.select.Problem`: op, platform ("cpu", "cuda": a call is traced for each that
-            it may be lowered for), dtype, the shape in numbers (`features`), `n_tiles`. `options`
-            is a tuple of frozen `js.select.Option`, every variant that takes the problem: `name`,
-            `variant`, the expected microseconds `us` or None, whether it is the `default`. It
-            returns one of them, or a name; None for the default; or, of the ops whose kernels or
-            `lax.switch` choose by the count (masked_conv, masked_dense, masked_matmul,
-            grouped_matmul), a pair (up to 8 of them, function): the function is traced and runs on
-            the device, from the density, float32[] (active tiles, blocks or rows over all), to the
-            place of one of them, int32[], clipped to the range. The policy is part of the jit key
-            by its identity: define it once. `variant=` goes before it.
+        policy: your own function `policy(problem, options)` that chooses the variant. It is called
+            while an op is traced, once for each problem and for each platform that the call may be
+            lowered for; its answer is kept. `problem` is a `js.select.Problem`: `op`, `platform`
+            ("cpu" or "cuda"), `dtype`, `features` (the shape in numbers), `n_tiles`. `options` is a
+            tuple of `js.select.Option`, one for each variant that can run the problem. The policy
+            returns an option or its name; or None for the default; or a pair (up to 8 options,
+            function), for masked_conv, masked_dense, masked_matmul and grouped_matmul. The function
+            runs on the device: it takes the density, float32[] (the share of active tiles, blocks
+            or rows), and returns the position of an option in the pair, int32[], clipped to the
+            range. The function object is part of the jit key: define it once. `variant=` takes
+            precedence over it.
         deterministic: bitwise equal results from run to run (ordered indices, ordered sums). An
             index that was built outside of the block keeps its order.
         tuning: a table to choose from instead of the shipped one.
@@ -107,9 +106,9 @@ def config(
 
     Raises:
         ValueError: for a selection, an implementation or a variant that does not exist.
-        TypeError: when `tuning` is not a TuningTable, `variant` no variant or name, `policy` not
-            a function that can be hashed, or `deterministic` no bool. What a policy returns is
-            checked where it is called.
+        TypeError: when `tuning` is not a TuningTable, `variant` not a Variant or a name, `policy`
+            not a hashable function, or `deterministic` not a bool. The answer of a policy is
+            checked when it is called.
     """
     if selection is not None and (not isinstance(selection, str) or selection not in SELECTIONS):
         raise ValueError(f"selection={selection!r} is none of {', '.join(SELECTIONS)}")

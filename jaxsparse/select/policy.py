@@ -25,14 +25,14 @@ MOST = 8
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """A variant that takes a problem.
+    """A variant that can run a problem: what a policy (`js.config(policy=)`) chooses from.
 
     Attributes:
         variant: `js.Variant`: its op, platform, name, and the fields of its row.
-        us: the expected microseconds, the mean over typical masks; None where nothing was measured.
-        default: whether the default is this one, or chooses among some of which this is one.
-        on_device: whether it stands in the one call whose kernel chooses: a function of the density
-            that chooses among such options costs no round trip to the host.
+        us: the expected time in microseconds, the mean over typical masks; None if not measured.
+        default: whether the default is this variant, or chooses among several that include it.
+        on_device: whether it is part of the custom call that chooses on the device. A function of
+            the density that chooses among such options needs no round trip to the host.
     """
 
     variant: Variant

@@ -12,8 +12,8 @@ class Problem:
         op: what chooses, one of those of `js.variants`.
         platform: "cpu" or "cuda".
         dtype: of the operands; "highest" for float32 that is not multiplied in TF32.
-        features: numbers that say the shape, by name: of a convolution pixels of the result, taps,
-            channels and outputs of a group, groups, and stride; of a product rows, depth, outputs.
+        features: numbers that describe the shape, by name. A convolution: pixels of the result,
+            taps, channels and outputs of a group, groups, stride. A product: rows, depth, outputs.
         n_tiles: the number of tiles of a full mask: count / n_tiles is the density.
         own: an implementation was demanded by name, so a table does not put XLA's dense operation
             in its place.

@@ -11,8 +11,8 @@ class Work(NamedTuple):
     """The most that a call does, with every tile, block or row active.
 
     Attributes:
-        flops: two for each product that is summed; of a frozen weight only kept entries count.
-        bytes: operands and results, each once.
+        flops: two for each multiply-add; of a frozen weight only kept entries count.
+        bytes: the sizes of operands and results in bytes, each counted once.
     """
 
     flops: int

@@ -11,15 +11,15 @@ from jaxsparse.select.sites import listening
 
 
 def record_masks(fn: Callable[..., object], batches: Iterable[object]) -> list[np.ndarray]:
-    """The masks that the operations with a `TileIndex` (`masked_conv`) see while `fn` runs.
+    """The masks of the operations with a `TileIndex` (`masked_conv`) when `fn` runs on batches.
 
-    They are what `js.tune(fn, ..., masks=)` takes: variants are then measured on masks of the
-    user's own data, not on drawn ones (DynaSpa 3.2 searches on such a sample).
+    Pass them to `js.tune(fn, ..., masks=)`: variants are then measured on masks of your own data,
+    not on generated ones (DynaSpa, section 3.2, searches on such a sample).
 
     Args:
-        fn: a function that may be jitted. It is compiled once more, with copies of its masks to
-            the host in it, and run on each batch; its result is dropped.
-        batches: what `fn` is called with, one call each: a tuple holds the arguments of a call,
+        fn: a function that can be jitted. It is compiled again, with code that copies its masks to
+            the host, and run on each batch; its result is dropped.
+        batches: `fn` is called once for each item: a tuple holds the arguments of the call,
             anything else is the only argument.
 
     Returns:

@@ -19,27 +19,27 @@ def create_block_mask(
     *,
     partial_capacity: int | None = None,
 ) -> BlockMask:
-    """The blocks of the mask that a function describes, as in FlexAttention. It is evaluated a few
-    rows of blocks at a time, inside jit as well, and the dense mask is never held.
+    """A mask from a function of positions, as in FlexAttention. The function is evaluated for a few
+    rows of blocks at a time, also inside jit; the dense mask is never stored.
 
         causal = js.create_block_mask(lambda b, h, q, kv: q >= kv, None, None, 4096, 4096)
 
     Args:
-        mask_mod: `(b, h, q_idx, kv_idx) -> bool`, whether the query attends to the key. It gets
-            traced int32 scalars under `vmap`, so it works on arrays of indices element by element;
-            it may read arrays, `document[q_idx] == document[kv_idx]`, also traced ones.
-        batch: how many batch entries have a mask of their own; None: one for all.
-        heads: how many heads have a mask of their own; None: one for all.
-        q_len: queries.
-        kv_len: keys.
+        mask_mod: `(b, h, q_idx, kv_idx) -> bool[]`, whether the query attends to the key. Its
+            arguments are traced int32 scalars under `vmap`: use jax.numpy, and no Python `if` on
+            them. It may read jax arrays, traced ones too: `document[q_idx] == document[kv_idx]`.
+        batch: the batch size, for a mask that depends on `b`; None: one mask for the whole batch.
+        heads: the number of heads, for a mask that depends on `h`; None: one mask for all heads.
+        q_len: number of queries.
+        kv_len: number of keys.
         block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
-        partial_capacity: slots for the bits of partial blocks. None takes as many as there are, and
-            inside jit, where that is not known, one for every block: the bits of a dense mask. With
-            fewer slots than partial blocks, `overflow` is set, those without a slot attend to
-            nothing, and `js.checked()` raises.
+        partial_capacity: for how many partial blocks to reserve bits. None: as many as there are;
+            inside jit, where that is not known, one for every block, as much memory as the bits of
+            the dense mask. If there are more partial blocks, the rest attend to nothing, `overflow`
+            is set, and `js.checked()` raises.
 
     Returns:
-        A BlockMask. `js.block_masks` makes the common ones faster than a function does.
+        A BlockMask. For common masks `js.block_masks` is faster.
 
     Raises:
         TypeError, ValueError: for a function of another kind, or an argument that does not fit,

@@ -17,10 +17,10 @@ class BlockLists(NamedTuple):
     `full_block_cnt`, `full_block_idx`).
 
     Attributes:
-        kv_num_blocks: int32[b, h, Q], partial blocks of a row of blocks.
-        kv_indices: int32[b, h, Q, C], which, ascending; 0 after the last.
-        full_kv_num_blocks: int32[b, h, Q], full ones.
-        full_kv_indices: int32[b, h, Q, C].
+        kv_num_blocks: int32[b, h, Q], the number of partial blocks of each block of queries.
+        kv_indices: int32[b, h, Q, C], their numbers, ascending; 0 after the last.
+        full_kv_num_blocks: int32[b, h, Q], the number of full blocks.
+        full_kv_indices: int32[b, h, Q, C], their numbers, ascending; 0 after the last.
     """
 
     kv_num_blocks: jax.Array

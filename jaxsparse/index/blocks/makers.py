@@ -25,14 +25,14 @@ def causal(
     """Each query attends to the keys up to its own position.
 
     Args:
-        q_len: queries.
-        kv_len: keys; None: as many.
+        q_len: number of queries.
+        kv_len: number of keys; None: `q_len`.
         block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
-        offset: the position of the first query among the keys: an int, int[] or int[B], data. In a
-            cache that holds n keys and takes T more it is n.
+        offset: the position of the first query among the keys: an int, int[] or int[B]; it may be
+            traced. For queries that follow n cached keys it is n.
 
     Raises:
-        TypeError, ValueError: naming the argument.
+        TypeError, ValueError: for a wrong shape, dtype or size, naming the argument.
     """
     grid = grid_of(block_size, q_len, kv_len)
     at = places(grid) + each("offset", offset)
@@ -49,18 +49,18 @@ def sliding_window(
     right: Int[ArrayLike, "#B"] | int = 0,
     offset: Int[ArrayLike, "#B"] | int = 0,
 ) -> BlockMask:
-    """Each query attends to the `left` keys before its position, its own, and `right` after it.
+    """Each query attends to `left` keys before its position, to its own, and to `right` keys after.
 
     Args:
-        q_len: queries.
-        kv_len: keys; None: as many.
+        q_len: number of queries.
+        kv_len: number of keys; None: `q_len`.
         block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
-        left: keys before, an int, int[] or int[B], data.
-        right: keys after; 0, the default, is causal.
+        left: number of keys before the position: an int, int[] or int[B]; it may be traced.
+        right: number of keys after the position, likewise; 0, the default, is causal.
         offset: the position of the first query among the keys, as in `causal`.
 
     Raises:
-        TypeError, ValueError: naming the argument.
+        TypeError, ValueError: for a wrong shape, dtype or size, naming the argument.
     """
     grid = grid_of(block_size, q_len, kv_len)
     at = places(grid) + each("offset", offset)
@@ -77,18 +77,18 @@ def document(
     *,
     causal: bool = False,
 ) -> BlockMask:
-    """Documents packed side by side: each token attends to those of its own document.
+    """Documents packed one after the other: each token attends to the tokens of its own document.
 
     Args:
-        cu_seqlens: int[n + 1] or int[B, n + 1], where the documents start, ascending, and last
-            where the last one ends. Documents may be empty; tokens before the first start or from
-            the end on attend to nothing.
-        length: tokens, of queries and keys.
+        cu_seqlens: int[n + 1] or int[B, n + 1], ascending: the start of each of the n documents,
+            then the end of the last. Documents may be empty. Tokens before the first start, and
+            from the end on, attend to nothing.
+        length: number of tokens, which are both queries and keys.
         block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
-        causal: only to those up to its own position.
+        causal: whether a token attends only to tokens up to its own position.
 
     Raises:
-        TypeError, ValueError: naming the argument.
+        TypeError, ValueError: for a wrong shape, dtype or size, naming the argument.
     """
     grid = grid_of(block_size, length, None)
     edges = rows_of("cu_seqlens", cu_seqlens)
@@ -114,12 +114,12 @@ def prefix(
     """Each token attends to the whole prefix, and to the tokens up to its own position.
 
     Args:
-        prefix_lens: the prefix's tokens, an int, int[] or int[B], data.
-        length: tokens, of queries and keys.
+        prefix_lens: number of tokens of the prefix: an int, int[] or int[B]; it may be traced.
+        length: number of tokens, which are both queries and keys.
         block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
 
     Raises:
-        TypeError, ValueError: naming the argument.
+        TypeError, ValueError: for a wrong shape, dtype or size, naming the argument.
     """
     grid = grid_of(block_size, length, None)
     stops = jnp.maximum(places(grid) + 1, each("prefix_lens", prefix_lens))
@@ -138,14 +138,15 @@ def lengths(
     """A padded batch: each query attends to the first `kv_lens` keys.
 
     Args:
-        kv_lens: int[] or int[B], data.
-        q_len: queries.
-        kv_len: keys; None: as many.
+        kv_lens: number of keys that count: int[] or int[B]; it may be traced.
+        q_len: number of queries.
+        kv_len: number of keys; None: `q_len`.
         block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
-        q_lens: the queries that count, int[] or int[B]; the others attend to nothing. None: all.
+        q_lens: number of queries that count, int[] or int[B]; the others attend to nothing. None:
+            all count.
 
     Raises:
-        TypeError, ValueError: naming the argument.
+        TypeError, ValueError: for a wrong shape, dtype or size, naming the argument.
     """
     grid = grid_of(block_size, q_len, kv_len)
     stops = each("kv_lens", kv_lens)

@@ -31,17 +31,17 @@ BARS = (1, 2, 4, 8, 12, 16, 24, 32)
 def global_tokens(
     positions: Int[ArrayLike, "*B n"], length: int, block_size: Size = 128
 ) -> BlockMask:
-    """Tokens that attend to all, and to which all attend (Longformer's global attention); with
-    `| sliding_window(...)` its whole pattern.
+    """Global tokens: each attends to all tokens, and all tokens attend to it (Longformer's global
+    attention). `global_tokens(...) | sliding_window(...)` is Longformer's whole pattern.
 
     Args:
-        positions: int[n] or int[B, n], the global tokens, in any order, data; a position outside of
-            [0, length), such as -1, is none.
-        length: tokens, of queries and keys.
+        positions: int[n] or int[B, n], the positions of the global tokens, in any order; they may
+            be traced. A position outside of [0, length), such as -1, is ignored.
+        length: number of tokens, which are both queries and keys.
         block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
 
     Raises:
-        TypeError, ValueError: naming the argument.
+        TypeError, ValueError: for a wrong shape, dtype or size, naming the argument.
     """
     grid = grid_of(block_size, length, None)
     at = rows_of("positions", positions)
@@ -96,20 +96,20 @@ def bars(
     summary: Bool[ArrayLike, "*B T"] | None = None,
     partial_capacity: int | None = None,
 ) -> BlockMask:
-    """Music in bars (Museformer's fine- and coarse-grained attention), causal: a token attends to
-    its own bar, to the bars `related` many before it, and to the summary tokens of all bars before
-    it; a summary token to the tokens of its own bar.
+    """Attention for music in bars (Museformer's fine- and coarse-grained attention), causal. A
+    token attends to its own bar, to the bars that lie a distance in `related` before it, and to the
+    summary tokens of all earlier bars. A summary token attends to the tokens of its own bar.
 
     Args:
-        bar_ids: int[T] or int[B, T], the bar of each token, data.
+        bar_ids: int[T] or int[B, T], the number of each token's bar; they may be traced.
         block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
-        related: distances in bars, 1 or more.
-        summary: bool[T] or bool[B, T], the tokens that stand for their bar, behind its others;
-            None: there are none.
-        partial_capacity: slots for partial blocks, as in `create_block_mask`.
+        related: distances in bars, each 1 or more.
+        summary: bool, of the shape of `bar_ids`: True for a token that summarises its bar; it comes
+            after the bar's other tokens. None: there are no summary tokens.
+        partial_capacity: for how many partial blocks to reserve bits, as in `create_block_mask`.
 
     Raises:
-        TypeError, ValueError: naming the argument.
+        TypeError, ValueError: for a wrong shape, dtype or size, naming the argument.
     """
     bar = rows_of("bar_ids", bar_ids)
     grid = grid_of(block_size, bar.shape[1], None)
@@ -162,22 +162,23 @@ def top_k_blocks(
     causal: bool = False,
     offset: Int[ArrayLike, "#B"] | int = 0,
 ) -> BlockMask:
-    """The `k` best blocks of keys of every block of queries (as block-sparse attention with learnt
-    or pooled scores selects them), on the device.
+    """For each block of queries the `k` blocks of keys with the highest scores, such as learnt or
+    pooled ones. The selection runs on the device.
 
     Args:
-        scores: floats [B or 1, H or 1, Q, C]; -inf and NaN are never taken. Of equal ones the first
-            are.
-        k: how many; of fewer candidates, all.
+        scores: floats [B or 1, H or 1, Q, C], Q = ceil(q_len / block_q), C = ceil(kv_len /
+            block_kv). Blocks with -inf or NaN are never chosen; of equal scores the first is.
+        k: how many blocks of keys; all, if there are fewer.
         block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
-        q_len: queries, in Q blocks.
-        kv_len: keys, in C blocks.
-        causal: leave out keys after the query. The blocks on the diagonal are then always taken,
-            and count among the k.
-        offset: the position of the first query among the keys, as in `causal`; without it not read.
+        q_len: number of queries.
+        kv_len: number of keys.
+        causal: leave out keys after the query. The blocks on the diagonal are then always chosen,
+            and are among the k.
+        offset: only with `causal=True`: the position of the first query among the keys, as in
+            `js.block_masks.causal`.
 
     Raises:
-        TypeError, ValueError: naming the argument.
+        TypeError, ValueError: for a wrong shape, dtype or size, naming the argument.
     """
     check_rank("scores", scores, 4, "[B or 1, H or 1, Q, C]")
     scores = as_array("scores", scores)

@@ -33,25 +33,25 @@ _META = ("block_size", "q_len", "kv_len")
 @functools.partial(jax.tree_util.register_dataclass, data_fields=_DATA, meta_fields=_META)
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class BlockMask:
-    """A mask bool[b, h, q_len, kv_len] of attention in blocks: those that count are listed, and
-    one that counts in part has its bits. A pytree of fixed shape whatever the mask holds.
+    """An attention mask bool[b, h, q_len, kv_len] in blocks: lists of the blocks that count, and
+    bits for those that count in part. A pytree whose shapes do not depend on the mask's values.
 
-    b is 1 (shared) or the batch, h is 1 (shared) or the heads; Q and C are the blocks of queries
-    and of keys. The last block of either may reach past the end, which never counts.
+    b is the batch, or 1 for all; h is the heads, or 1 for all. Q and C are the numbers of blocks
+    of queries and of keys. The last block may reach past the end; those positions never count.
 
     Attributes:
         kv_counts: int32[b, h, Q], how many blocks of keys a block of queries attends to.
-        kv_blocks: int32[b, h, Q, C], which, ascending; 0 after the last.
+        kv_blocks: int32[b, h, Q, C], the numbers of these blocks, ascending; 0 after the last.
         kv_slots: int32[b, h, Q, C], -1 for a full block, else the row of `words` with its bits.
-        q_counts, q_blocks, q_slots: int32[b, h, C], int32[b, h, C, Q] twice, the same blocks listed
-            for each block of keys.
+        q_counts, q_blocks, q_slots: int32[b, h, C], int32[b, h, C, Q] and int32[b, h, C, Q], the
+            same blocks, listed for each block of keys.
         words: uint32[slots, block_q, ceil(block_kv/32)], the bits of partial blocks, little-endian
-            along the keys; a set bit attends. One slot or more.
-        overflow: bool[], some of the mask was left out: partial blocks without a slot attend to
-            nothing, and so do entries of given lists that are out of range.
+            along the keys; 1 means that the query attends to the key. One slot or more.
+        overflow: bool[], whether part of the mask was left out: partial blocks beyond the capacity,
+            or entries of given lists that are out of range. They attend to nothing.
         block_size: (block_q, block_kv), multiples of 16 from 16 to 256.
-        q_len: queries.
-        kv_len: keys.
+        q_len: number of queries.
+        kv_len: number of keys.
 
     Under `vmap` the arrays have a leading batch axis, as with any pytree.
     """
@@ -77,13 +77,13 @@ class BlockMask:
         *,
         partial_capacity: int | None = None,
     ) -> BlockMask:
-        """The blocks of a dense mask.
+        """The block mask of a dense mask.
 
         Args:
-            mask: bool[B or 1, H or 1, T, S]; True attends.
+            mask: bool[B or 1, H or 1, T, S]; True where query T attends to key S.
             block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
-            partial_capacity: slots for partial blocks; None takes as many as there are, and inside
-                jit one for every block.
+            partial_capacity: for how many partial blocks to reserve bits; None: as many as there
+                are, and inside jit one for every block.
 
         Raises:
             TypeError, ValueError: for another dtype, rank or block size, naming the argument.
@@ -104,14 +104,14 @@ class BlockMask:
         q_len: int,
         kv_len: int,
     ) -> BlockMask:
-        """The mask of whole blocks: `bits` says which.
+        """A mask of full blocks only, from one bool for each block.
 
         Args:
             bits: bool[B or 1, H or 1, Q, C], Q = ceil(q_len / block_q), C = ceil(kv_len /
                 block_kv).
             block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
-            q_len: queries.
-            kv_len: keys.
+            q_len: number of queries.
+            kv_len: number of keys.
 
         Raises:
             TypeError, ValueError: for another dtype, shape or block size, naming the argument.
@@ -146,25 +146,27 @@ class BlockMask:
         (`mask_block_cnt`, `mask_block_idx`, `full_block_cnt`, `full_block_idx`, in this order).
 
         Args:
-            kv_num_blocks: how many blocks of keys, partial ones, a row of blocks lists.
-            kv_indices: which, in any order; entries after the count are ignored.
-            full_kv_num_blocks: the same of full blocks; None: there are none.
-            full_kv_indices: which.
+            kv_num_blocks: integers [B or 1, H or 1, Q], how many partial blocks of keys each block
+                of queries has.
+            kv_indices: integers [B or 1, H or 1, Q, n], their numbers in any order; entries after
+                the count are ignored.
+            full_kv_num_blocks: the same for full blocks; None: there are no full blocks.
+            full_kv_indices: integers [B or 1, H or 1, Q, m].
             block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
-            q_len: queries.
-            kv_len: keys.
-            mask_mod: what holds in partial blocks, as in `create_block_mask`; None: everything, so
-                that these are full as well.
+            q_len: number of queries.
+            kv_len: number of keys.
+            mask_mod: which positions of the partial blocks count, as in `create_block_mask`; None:
+                all of them, so that these blocks are full, too.
             partial_capacity: as in `create_block_mask`.
 
         Returns:
-            A BlockMask. Inside jit, where the lists are not known, an entry out of range is
-            ignored, a count is cut to the list, a block listed twice counts once (full, if it is
-            listed as full), and `overflow` is set.
+            A BlockMask. Inside jit the lists' values are not known. There, an entry out of range is
+            ignored, a count is limited to the list, and a block that is listed twice counts once
+            (as full, if it is listed as full); in each of these cases `overflow` is set.
 
         Raises:
-            TypeError, ValueError: for another dtype or shape; and for an entry out of range, a
-                block listed twice or a count that does not fit, where that is known.
+            TypeError, ValueError: for another dtype or shape; outside of jit also for an entry out
+                of range, a block that is listed twice, or a count larger than the list.
         """
         grid = make_grid(block_size, q_len, kv_len)
         if mask_mod is not None:
@@ -176,15 +178,15 @@ class BlockMask:
 
     def to_lists(self) -> BlockLists:
         """The mask as lists of partial and of full blocks, in the order of FlexAttention's and
-        FlashAttention's arguments. What holds in partial blocks: `mask_mod`.
+        FlashAttention's arguments. `mask_mod` says which positions of partial blocks count.
         """
         return lists_of(self.codes())
 
     def mask_mod(
         self, b: ArrayLike, h: ArrayLike, q_idx: ArrayLike, kv_idx: ArrayLike
     ) -> Bool[Array, "..."]:
-        """Whether queries attend to keys: integer indices that broadcast, in range. A mask that is
-        shared takes any batch or head.
+        """Whether queries attend to keys. The indices are integers that broadcast, and must be in
+        range; where the mask is shared (b or h is 1), any batch or head index is valid.
         """
         given = {"b": b, "h": h, "q_idx": q_idx, "kv_idx": kv_idx}
         at = (as_int32(name, value) for name, value in given.items())
@@ -194,7 +196,8 @@ class BlockMask:
         """The mask of one query, bool[B or b, h, 1, kv_len], as a step of decoding needs it.
 
         Args:
-            q_idx: an int, int[] or int[B], data. Outside of [0, q_len) it attends to nothing.
+            q_idx: the query's position: an int, int[] or int[B]; it may be traced. A query outside
+                of [0, q_len) attends to nothing.
 
         Returns:
             A BlockMask with block_size (16, block_kv).
@@ -223,7 +226,7 @@ class BlockMask:
 
     @property
     def slots(self) -> int:
-        """How many partial blocks there is room for."""
+        """For how many partial blocks there are bits."""
         return self.words.shape[-3]
 
     @property
@@ -251,8 +254,8 @@ class BlockMask:
         return dense_of(self.codes(), self.words, self._grid)
 
     def sparsity(self) -> Float[Array, ""]:
-        """The share of blocks that are not listed, float32[] from 0 to 1: FlexAttention's is 100
-        times that. 0 for a mask without blocks.
+        """The share of blocks that are left out, float32[] from 0 to 1 (FlexAttention's is in
+        percent). 0 for a mask without blocks.
         """
         check_kind("the mask", self)
         listed = self.kv_counts.sum(dtype=jnp.float32)
@@ -260,11 +263,11 @@ class BlockMask:
         return 1 - listed / blocks if self.kv_blocks.size else jnp.zeros((), jnp.float32)
 
     def __and__(self, other: BlockMask) -> BlockMask:
-        """Where both masks hold; a batch or heads of 1 are broadcast."""
+        """The positions that are in both masks; a batch or heads of 1 are broadcast."""
         return self._joined(other, "&")
 
     def __or__(self, other: BlockMask) -> BlockMask:
-        """Where one of the masks holds; a batch or heads of 1 are broadcast."""
+        """The positions that are in one mask or both; a batch or heads of 1 are broadcast."""
         return self._joined(other, "|")
 
     def _joined(self, other: Any, sign: str) -> BlockMask:

@@ -23,17 +23,18 @@ from jaxsparse.nn.attention import (
 
 
 class SparseAttention(linen.MultiHeadDotProductAttention):
-    """flax's multi-head attention, of which only the blocks of a mask are computed.
+    """flax's multi-head attention, which computes only the blocks of a mask.
 
-    Every field of `flax.linen.MultiHeadDotProductAttention` with its name, default and meaning, and
-    the same parameters (query, key, value, out): a checkpoint loads unchanged, both ways. One more:
+    It has every field of `flax.linen.MultiHeadDotProductAttention`, with the same name, default and
+    meaning, and the same parameters (query, key, value, out): a checkpoint of either loads into the
+    other. One field is new:
 
     Attributes:
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Raises:
         TypeError, ValueError: when the layer is made with an unknown implementation, with dropout,
-            or with einsums of its own.
+            or with an einsum class of the user.
     """
 
     implementation: Implementation = None
@@ -62,9 +63,10 @@ class SparseAttention(linen.MultiHeadDotProductAttention):
             inputs_q: float32, bfloat16 or float16 [*batch, T, d].
             inputs_k: [*batch, S, d]; None: `inputs_q`.
             inputs_v: [*batch, S, d]; None: `inputs_k`.
-            mask: of T queries and S keys, batch and heads 1 or the layer's. With `decode`, of as
-                many keys as the cache holds, and of as many queries, of which each step takes its
-                row, or of one, the step's. None: flax's own attention, to every key.
+            mask: a `js.BlockMask` of T queries and S keys; its batch and heads are 1 or the
+                layer's. With `decode`, a mask of n queries and n keys, n being the length of the
+                cache: each step uses its own row. Or a mask of 1 query and n keys for this step.
+                None: flax's own attention to every key.
             deterministic: as in flax; there is no dropout.
 
         Returns:

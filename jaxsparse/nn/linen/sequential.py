@@ -14,9 +14,9 @@ from jaxsparse.nn.types import Flow, LayerMask
 class Sequential(linen.Sequential):
     """flax's Sequential for layers with masks and recorders.
 
-    A layer that records (`MaskedConv(record=True)`, `BoundedDense`) hands its recorder to the
-    layer behind it, which does not read what the recorder has decided; a layer that takes no
-    recorder is handed the values. Parameters have flax's own names: a checkpoint of a
+    The recorder of a layer (`MaskedConv(record=True)`, `BoundedDense`) is passed to the next layer,
+    which does not read the values that the recorder has decided. A layer that does not take a
+    recorder gets the values alone. Parameters have flax's own names: a checkpoint of a
     `flax.linen.Sequential` of the dense layers loads unchanged.
 
     Attributes:

@@ -36,17 +36,17 @@ Sharding = NamedSharding | PartitionSpec
 
 
 class SparseAttention(nnx.MultiHeadAttention):
-    """flax's multi-head attention, of which only the blocks of a mask are computed.
+    """flax's multi-head attention, which computes only the blocks of a mask.
 
-    Every argument of `flax.nnx.MultiHeadAttention` with its name, default and meaning, grouped
-    queries (`num_kv_heads`) and the cache of `init_cache` included, and the same parameters (query,
-    key, value, out): the state of one loads unchanged, both ways. One more argument:
+    It has every argument of `flax.nnx.MultiHeadAttention`, with the same name, default and meaning,
+    grouped queries (`num_kv_heads`) and the cache of `init_cache` included, and the same parameters
+    (query, key, value, out): the state of either loads into the other. `implementation` is new.
 
     Args:
-        num_heads: heads of the queries.
-        in_features: width of the input.
+        num_heads: number of heads of the queries.
+        in_features: size of the input's last axis.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
-        rngs: `nnx.Rngs` that the parameters are drawn from.
+        rngs: `nnx.Rngs` for the initial parameters.
 
     Raises:
         TypeError, ValueError: for an unknown implementation, for dropout, and as flax does.
@@ -153,12 +153,13 @@ class SparseAttention(nnx.MultiHeadAttention):
             inputs_q: float32, bfloat16 or float16 [*batch, T, d].
             inputs_k: [*batch, S, e]; None: `inputs_q`.
             inputs_v: [*batch, S, e]; None: `inputs_k`.
-            mask: of T queries and S keys, batch and heads 1 or the layer's. When decoding, of as
-                many keys as the cache holds, and of as many queries, of which each step takes its
-                row, or of one, the step's. None: flax's own attention, to every key.
+            mask: a `js.BlockMask` of T queries and S keys; its batch and heads are 1 or the
+                layer's. When decoding, a mask of n queries and n keys, n being the length of the
+                cache: each step uses its own row. Or a mask of 1 query and n keys for this step.
+                None: flax's own attention to every key.
             deterministic: as in flax; there is no dropout.
             decode: as in flax: one query a step, with the cache of `init_cache`.
-            is_causal: attend only up to each query's place, as well.
+            is_causal: whether a query also attends only to keys up to its own position.
             out_sharding: as in flax.
             qkv_sharding: as in flax.
 

@@ -30,19 +30,19 @@ def pack_tokens(
     *,
     capacity: int | None = None,
 ) -> tuple[Shaped[Array, "capacity *features"], TokenPacking]:
-    """Lay the tokens that count side by side, in their order. How many there are is data, on the
-    device; shapes are those of the capacity. Everything that works token by token then runs on the
-    packed rows, and attention with `packing.block_mask()`.
+    """Move the tokens that count into consecutive rows, in order. Their number is data on the
+    device; the shapes depend on the capacity only. Layers that work token by token then run on the
+    packed rows, and `js.sparse_attention` with `packing.block_mask()`.
 
     Differentiable in x: the gradient of a token that is not packed is zero, and such a token is
     never read (it may hold NaN).
 
     Args:
         x: any dtype [B, T, ...].
-        mask: bool[B, T] (`js.lengths_mask` makes one of lengths), a batch of 1 is broadcast; or
-            the packing of an earlier call, for more arrays of the same tokens.
-        capacity: rows of the result; None makes room for all B*T. With more tokens than that the
-            first are packed, `packing.overflow` is set, and `js.checked()` raises.
+        mask: bool[B, T] or bool[1, T], True for tokens that count (`js.lengths_mask` makes one from
+            lengths); or the packing of an earlier call, to pack another array in the same way.
+        capacity: number of rows of the result; None: B*T, which holds every token. If more tokens
+            count, only the first are packed, `packing.overflow` is set, and `js.checked()` raises.
 
     Returns:
         (packed, packing): [capacity, ...] of x's dtype, zero after the last token; and a
@@ -83,7 +83,7 @@ def unpack_tokens(
     Args:
         packed: any dtype [capacity, ...]; rows after the last token are never read.
         packing: from `pack_tokens`.
-        base: what the other tokens are, [B, T, ...] of packed's dtype; None means zeros.
+        base: values of the tokens that were not packed, [B, T, ...] of packed's dtype; None: zeros.
 
     Returns:
         [B, T, ...] of packed's dtype.

@@ -88,32 +88,36 @@ def sparse_attention(
 ) -> Attended | tuple[Attended, LogSumExp]:
     """Attention that computes only the blocks of scores that a mask keeps.
 
-    `softmax(scale * q k^T + bias, where=mask) v` as `jax.nn.dot_product_attention` has it, with
-    blocks that the mask leaves out neither computed nor read. The mask is data: one trace serves
-    every mask of a shape. A score is `scale * q.k`, then `soft_cap * tanh(score / soft_cap)`, then
-    `+ slopes[n] * (key - query) + bias`. Sums, softmax and the log-sum-exp are in float32, and the
-    result is rounded once. A query that attends to nothing gives 0, and -inf as its log-sum-exp.
+    It is `softmax(scale * q k^T + bias, where=mask) v`, as `jax.nn.dot_product_attention` computes.
+    Blocks that the mask leaves out are neither computed nor read. The mask is data: one trace
+    serves every mask of a shape. The score of query t and key s in head n is `scale * q[t].k[s]`;
+    with a soft cap, `soft_cap * tanh(score / soft_cap)` of that; then `slopes[n] * (s - t)` and
+    `bias` are added. Sums, softmax and the log-sum-exp are in float32, and the result is rounded
+    once. A query that attends to nothing gives 0, and -inf as its log-sum-exp.
 
-    What nothing attends to may hold NaN: keys and values that no query of a block of queries keeps,
-    bias where the mask leaves a position out, and queries that attend to nothing. NaN in a key that
-    some queries keep may reach the other queries of their block.
+    These may hold NaN: keys and values that no query of a block of queries attends to, bias at
+    positions that the mask leaves out, and queries that attend to nothing. NaN in a key that some
+    queries attend to may reach the other queries of their block.
 
-    Differentiable in q, k and v, also through the log-sum-exp; the gradient is a kernel that skips
-    the same blocks. Forward mode and second derivatives compute the dense scores, [B, N, T, S]. A
-    mesh splits the batch and the heads.
+    Differentiable in q, k and v, also through the log-sum-exp; the gradient kernel skips the same
+    blocks. Forward mode and second derivatives compute the dense scores, [B, N, T, S]. A mesh
+    splits the batch and the heads.
 
     Args:
         q: float32, bfloat16 or float16 [B, T, N, H].
-        k: same dtype, [B, S, K, H], where K divides N: N / K heads of q read one of k and v.
+        k: same dtype, [B, S, K, H], where K divides N: each head of k and v serves N / K
+            consecutive heads of q.
         v: same dtype, [B, S, K, Hv].
         block_mask: a `js.BlockMask` of T queries and S keys; its batch is B or 1, its heads N or 1.
-        scale: a static number; None is 1 / sqrt(H).
-        bias: float32 or the dtype of q, [B or 1, N or 1, T or 1, S or 1]; it has no derivative.
+        scale: a static number; None: 1 / sqrt(H).
+        bias: float32 or the dtype of q, [B or 1, N or 1, T or 1, S or 1]. It cannot be
+            differentiated: train it with `jax.nn.dot_product_attention`.
         soft_cap: a positive static number, or None.
-        slopes: floats [N], of ALiBi; they have no derivative.
-        return_lse: also return the log-sum-exp of the scores.
-        precision: as in jax.lax; on a GPU float32 is multiplied as TF32, "highest" as float32.
-        dropout: None; there is none.
+        slopes: floats [N], ALiBi's slopes; they cannot be differentiated.
+        return_lse: whether to return the log-sum-exp of the scores, too.
+        precision: as in jax.lax. By default float32 is multiplied as TF32 on a GPU; "highest"
+            multiplies in float32.
+        dropout: None; dropout is not supported. Apply it to the result instead.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:
