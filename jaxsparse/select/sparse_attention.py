@@ -7,6 +7,8 @@ are for what no kernel takes: no density of the mask makes them the faster way.
 import dataclasses
 import math
 
+import numpy as np
+
 from jaxsparse.core.device import is_hopper
 from jaxsparse.core.dtypes import HALF
 from jaxsparse.select.choice import Chooser, Offer, register
@@ -93,7 +95,7 @@ def reason_against(problem: AttentionProblem, variant: str) -> str | None:
         return "it takes 16-bit operands"
     if depths not in HOPPER_DEPTHS:
         return f"heads of {depths}; it takes {', '.join(map(str, HOPPER_DEPTHS))}"
-    if problem.added or problem.scale <= 0:
+    if problem.added or not np.float32(problem.scale) > 0:
         return "scores have a soft cap, slopes, a bias, or a scale that is not positive"
     block_q, block_kv = problem.block_size
     if problem.slots * block_q * -(-block_kv // 32) >= 2**31:

@@ -148,7 +148,8 @@ void Gradient(const GradTile& tile) {
     ForColumns(tile.size, r, [&](int64_t at, int64_t c) {
       const Vec::Reg lse = by_column ? Vec::Load(tile.lse + c) : row_lse;
       const Vec::Reg delta = by_column ? Vec::Load(tile.delta + c) : row_delta;
-      const Vec::Reg p = ExpToZero(Vec::Fma(minus, lse, Vec::Load(tile.scores + at)));
+      Vec::Reg p = ExpToZero(Vec::Fma(minus, lse, Vec::Load(tile.scores + at)));
+      if (bits != nullptr) p = Vec::Select(BitsAt(bits, c), p, Vec::Zero());  // lse may be NaN
       Vec::Reg ds = Vec::Mul(p, Vec::Fma(minus, delta, Vec::Load(tile.slopes + at)));
       if (tile.bend != nullptr) ds = Vec::Mul(ds, Vec::Load(tile.bend + at));
       if (bits != nullptr) ds = Vec::Select(BitsAt(bits, c), ds, Vec::Zero());

@@ -48,7 +48,6 @@ struct AttentionGradArgs {
   const float* glse;      // [batch, heads, q_len]; may be nullptr: zeros
   float* delta;           // scratch, [batch, heads, q_len]: rowsum(gout * out) - glse
   void *dq, *dk, *dv;     // as q, k, v
-  float* dq_sum;          // [batch, q_len, heads, depth] for kernels that add dq up; or nullptr
   AttentionMask transposed;
 };
 

@@ -40,6 +40,15 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 }  // namespace
 
+cudaError_t PrepareAttentionDelta() {
+  for (const cudaError_t status : {PrepareKernel(&AttentionDeltaKernel<float>, 0),
+                                   PrepareKernel(&AttentionDeltaKernel<__nv_bfloat16>, 0),
+                                   PrepareKernel(&AttentionDeltaKernel<__half>, 0)}) {
+    if (status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
+}
+
 cudaError_t LaunchAttentionDelta(const AttentionGradArgs& g, DType dtype, cudaStream_t stream) {
   const AttentionArgs& a = g.forward;
   const int64_t rows = static_cast<int64_t>(a.batch) * a.q_len * a.heads;

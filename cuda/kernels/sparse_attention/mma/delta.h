@@ -5,6 +5,9 @@
 
 namespace jaxsparse {
 
+// Loads the kernels onto the current device.
+cudaError_t PrepareAttentionDelta();
+
 // Writes g.delta; there is at least one query.
 cudaError_t LaunchAttentionDelta(const AttentionGradArgs& g, DType dtype, cudaStream_t stream);
 

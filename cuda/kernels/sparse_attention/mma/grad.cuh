@@ -117,7 +117,8 @@ class GradRows {
     for (int j = 0; j < C::kStreamed / 8; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float base = -kLog2E * (C::kKeyRows ? lse[Column(j, e)] : lse_[e / 2]);
+        const float sum = C::kKeyRows ? lse[Column(j, e)] : lse_[e / 2];
+        const float base = sum == -INFINITY ? -INFINITY : -kLog2E * sum;  // kept scores are -inf
         const bool counts = bits_.full() || bits_.Counts(0, j, e);
         p_[0][j][e] = counts ? ptx::Exp2(fmaf(p_[0][j][e], factor, base)) : 0.0f;
         if (C::kFirst) ds_[0][j][e] = counts ? ds_[0][j][e] * p_[0][j][e] : 0.0f;

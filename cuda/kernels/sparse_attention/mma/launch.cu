@@ -111,7 +111,7 @@ const char* AttentionMmaReason(const AttentionArgs& a) {
 }
 
 cudaError_t PrepareAttentionMma() {
-  cudaError_t status = cudaSuccess;
+  cudaError_t status = PrepareAttentionDelta();
   for (int type = 0; type < kAttentionTypes; ++type) {
     for (const ForwardKernel& kernel : ForwardKernels(static_cast<AttentionType>(type))) {
       if (status == cudaSuccess) status = PrepareKernel(kernel.entry, kAttentionSharedBytes);

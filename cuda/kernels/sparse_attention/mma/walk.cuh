@@ -25,8 +25,8 @@ struct MaskTable {
   int slots[kMost];
   uint16_t found[kMost];  // columns that any row lists; kMixed: some row not, or not all of it
   int found_count;
-  int next[Lists];   // of each list, the entry that the window begins with
-  int taken[Lists];  // entries of the window
+  int next[Lists];    // of each list, the entry that the window begins with
+  int beyond[Lists];  // the first entry of a later window
 };
 
 struct MaskUnit {
@@ -63,11 +63,11 @@ class MaskWalk {
     width_ = min(size_, mask_.columns - start_);
     __syncthreads();
     for (int i = threadIdx.x; i < Table::kMost; i += Threads) table_.slots[i] = kUnlisted;
-    if (threadIdx.x < Table::kLists) table_.taken[threadIdx.x] = 0;
+    if (threadIdx.x < Table::kLists) table_.beyond[threadIdx.x] = mask_.columns;
     __syncthreads();
     for (int list = 0; list < lists_; ++list) Read(list);
     __syncthreads();
-    if (threadIdx.x < lists_) table_.next[threadIdx.x] += table_.taken[threadIdx.x];
+    if (threadIdx.x < lists_) table_.next[threadIdx.x] = table_.beyond[threadIdx.x];
     if (threadIdx.x < 32) Compact();
     __syncthreads();
     units_ = table_.found_count * units_of_block_;
@@ -114,19 +114,17 @@ class MaskWalk {
   __device__ void Read(int list) {
     const int64_t row = row_ + list;
     const int count = min(__ldg(mask_.counts + row), mask_.columns);
-    const int next = table_.next[list];
-    int taken = 0;
-    for (int i = next + threadIdx.x; i < min(count, next + width_); i += Threads) {
+    for (int i = table_.next[list] + threadIdx.x; i < count; i += Threads) {
       const int block = __ldg(mask_.blocks + row * mask_.columns + i);
-      const bool exists = block >= 0 && block < mask_.columns;
-      if (exists && block >= start_ + width_) break;
-      ++taken;
-      if (!exists || block < start_) continue;
+      if (block < start_ || block >= mask_.columns) continue;
+      if (block >= start_ + width_) {
+        atomicMin(&table_.beyond[list], i);
+        break;
+      }
       const int slot = __ldg(mask_.slots + row * mask_.columns + i);
       if (slot < kFullBlock || slot >= mask_.word_rows) continue;
       table_.slots[list * size_ + block - start_] = slot;
     }
-    if (taken > 0) atomicAdd(&table_.taken[list], taken);
   }
 
   __device__ void Compact() {

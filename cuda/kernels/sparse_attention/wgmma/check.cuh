@@ -66,11 +66,8 @@ __device__ void CheckValues(typename C::Shared& shared, int stream, int part) {
       if (lane == 0) s.info[stage].nonfinite[word] = rows;
     }
     ptx::FenceAsyncProxy();
-    if constexpr (C::kCheckWarps > 1) {
-      ptx::NamedBarrier(3, 32 * C::kCheckWarps);
-    } else {
-      __syncwarp();
-    }
+    __syncwarp();
+    if constexpr (C::kCheckWarps > 1) ptx::NamedBarrier(3, 32 * C::kCheckWarps);
     if (lane == 0) {
       if (part == 0) ptx::BarrierArrive(ptx::SharedAddress(&s.full[stage]));
       ptx::BarrierArrive(ptx::SharedAddress(&s.check_empty[at.stage]));

@@ -99,6 +99,7 @@ class Consumer {
     for (float& v : out) v = 0.0f;
     RowSoftmax<C::kKv> softmax;
     if (item.tiles == 0) {
+      __syncwarp();  // every lane has read the item
       Release(&s_.q_empty);
     } else {
       Multiply(item, row, out, softmax);
@@ -113,7 +114,7 @@ class Consumer {
                               min(item.block_row + row + 8, last_row)};
     float scores[kScores], factor[2];
     uint32_t probs[kSteps][4];
-    MaskBits<C::kKv> bits;
+    KeyBits<C::kKv> bits;
     int flags = kEveryKey;
     const auto start_scores = [&] {
       StartScores(scores, at_.stage);
@@ -130,6 +131,7 @@ class Consumer {
         const auto* v = static_cast<const T*>(p_.v) +
                         (int64_t{item.batch} * p_.kv_len * p_.kv_heads + kv_head) * C::kVDepth;
         AddNonfinite<C>(out, p_.lists, info, block_row, v, int64_t{p_.kv_heads} * C::kVDepth);
+        __syncwarp();  // every lane has read what the stage notes
       }
       Release(&s_.empty[stage]);
     };

@@ -10,10 +10,6 @@ namespace jaxsparse {
 // Why these kernels cannot run this call on the current device, or nullptr when they can.
 const char* HopperAttentionReason(const AttentionArgs& args, DType type);
 
-inline bool FitsHopper(const AttentionArgs& args, DType type) {
-  return HopperAttentionReason(args, type) == nullptr;
-}
-
 // Once per device, before the first launch and outside any capture.
 cudaError_t PrepareHopperAttention();
 

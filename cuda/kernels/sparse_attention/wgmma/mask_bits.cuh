@@ -13,7 +13,7 @@ __device__ __forceinline__ uint32_t StripBits(const ListParams& m, const Strip& 
 }
 
 template <int Columns>
-struct MaskBits {
+struct KeyBits {
   uint32_t words[2][Columns / 32];
 
   __device__ __forceinline__ void Load(const ListParams& m, const TileInfo<Columns>& info,

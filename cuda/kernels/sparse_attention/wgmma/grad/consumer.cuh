@@ -89,6 +89,7 @@ class GradConsumer {
     for (float& v : values) v = 0.0f;
     const int tiles = item.tiles;
     if (tiles == 0) {
+      __syncwarp();  // every lane has read the item
       Release(&s_.own_empty[stream_]);
     } else {
       Multiply(item, tiles, gradient, values);

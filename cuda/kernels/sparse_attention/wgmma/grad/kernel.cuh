@@ -3,8 +3,8 @@
 //
 // Floor:    14 * d operations for each kept pair of query and key (four products for dk and dv,
 //           three for dq; scores and dots are computed twice) at 790 TFLOP/s.
-// Tile:     64 owned rows a warpgroup, keys or queries; 64 rows of the other side, gathered from
-//           listed blocks.
+// Tile:     64 owned rows a warpgroup, keys or queries; 64 rows of the other side (128 for dq at a
+//           depth of 64), gathered from listed blocks.
 // Pipeline: one warp loads by TMA; a ring of slots that hold both tiles of the other side (q and
 //           gout, or k and v). Accumulators of scores^T are the operands of the sums, in their own
 //           layout.

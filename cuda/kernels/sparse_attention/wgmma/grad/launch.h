@@ -17,7 +17,7 @@ inline bool FitsHopperBackward(const AttentionGradArgs& args, DType type) {
 // Once per device, before the first launch and outside any capture.
 cudaError_t PrepareHopperBackward();
 
-// dq, dk, dv, and delta on the way; dq_sum is not used. The lse of the forward call is needed.
+// dq, dk, dv, and delta on the way. The lse of the forward call is needed.
 // `counters`, two int32 of scratch memory, let CTAs take tiles as they come free; without them each
 // takes every n-th.
 cudaError_t LaunchHopperBackward(const AttentionGradArgs& args, DType type, cudaStream_t stream,

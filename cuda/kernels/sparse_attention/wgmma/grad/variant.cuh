@@ -1,6 +1,7 @@
 // The members of AttentionGradVariant, for the units that compile them.
 #pragma once
 
+#include "cuda/core/launch.h"
 #include "cuda/kernels/sparse_attention/wgmma/grad/delta.cuh"
 #include "cuda/kernels/sparse_attention/wgmma/grad/kernel.cuh"
 #include "cuda/kernels/sparse_attention/wgmma/grad/setup.h"
@@ -44,8 +45,12 @@ struct AttentionGradConfigs {
 template <typename T, int Depth>
 cudaError_t AttentionGradVariant<T, Depth>::Prepare() {
   using Configs = AttentionGradConfigs<T, Depth>;
-  const cudaError_t status = PrepareAttentionGrad<typename Configs::Keys>();
-  return status == cudaSuccess ? PrepareAttentionGrad<typename Configs::Queries>() : status;
+  for (const cudaError_t status : {PrepareKernel(&AttentionDeltaKernel<T, Depth>, 0),
+                                   PrepareAttentionGrad<typename Configs::Keys>(),
+                                   PrepareAttentionGrad<typename Configs::Queries>()}) {
+    if (status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
 }
 
 template <typename T, int Depth>
