@@ -41,8 +41,9 @@ class BlockMask:
 
     Attributes:
         kv_counts: int32[b, h, Q], how many blocks of keys a block of queries attends to.
-        kv_blocks: int32[b, h, Q, C], which, ascending; 0 after the last.
-        kv_slots: int32[b, h, Q, C], -1 for a full block, else the row of `words` with its bits.
+        kv_blocks: int32[b, h, Q, C], which, ascending; undefined after the last.
+        kv_slots: int32[b, h, Q, C], -1 for a full block, else the row of `words` with its bits;
+            undefined after the last.
         q_counts, q_blocks, q_slots: int32[b, h, C], int32[b, h, C, Q] twice, the same blocks listed
             for each block of keys.
         words: uint32[slots, block_q, ceil(block_kv/32)], the bits of partial blocks, little-endian
