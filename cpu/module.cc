@@ -15,6 +15,7 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseComponentIndexCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskIndexCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePortfolioIndexCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseReachIndexCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBlockListsCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDeviceCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCpu);
@@ -46,6 +47,7 @@ nb::dict Registrations() {
   targets["jaxsparse_mask_index"] = Capsule(JaxsparseMaskIndexCpu);
   targets["jaxsparse_portfolio_index"] = Capsule(JaxsparsePortfolioIndexCpu);
   targets["jaxsparse_reach_index"] = Capsule(JaxsparseReachIndexCpu);
+  targets["jaxsparse_block_lists"] = Capsule(JaxsparseBlockListsCpu);
   targets["jaxsparse_masked_conv"] = Capsule(JaxsparseMaskedConvCpu);
   targets["jaxsparse_masked_conv_device"] = Capsule(JaxsparseMaskedConvDeviceCpu);
   targets["jaxsparse_masked_conv_dkernel"] = Capsule(JaxsparseMaskedConvDkernelCpu);

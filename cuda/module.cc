@@ -18,6 +18,8 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePortfolioIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskIndexCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseReachIndexCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBlockListsCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseBlockListsCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseAffectedIndexCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseAffectedIndexCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvCuda);
@@ -77,6 +79,7 @@ nb::dict Registrations() {
   targets["jaxsparse_portfolio_index"] =
       Staged(JaxsparseMaskIndexCudaInit, JaxsparsePortfolioIndexCuda);
   targets["jaxsparse_reach_index"] = Staged(JaxsparseMaskIndexCudaInit, JaxsparseReachIndexCuda);
+  targets["jaxsparse_block_lists"] = Staged(JaxsparseBlockListsCudaInit, JaxsparseBlockListsCuda);
   targets["jaxsparse_affected_index"] =
       Staged(JaxsparseAffectedIndexCudaInit, JaxsparseAffectedIndexCuda);
   targets["jaxsparse_masked_conv"] = Staged(JaxsparseMaskedConvCudaInit, JaxsparseMaskedConvCuda);

@@ -17,10 +17,10 @@ from jaxtyping import Bool
 from jaxsparse.bits.pack import word_count
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi.fold import fold_lists
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index.checks import SIDES, check_size, check_spatial_mask, check_tile, tile_code
 from jaxsparse.index.compact import ListSpec
-from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.mask_list import lister
 from jaxsparse.index.shards import Kind, split_lists
 from jaxsparse.index.types import TileIndex, max_tiles

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 
 from jaxsparse.ffi import dispatch, ffi_call
+from jaxsparse.ffi.fold import fold_lists
 from jaxsparse.index.checks import max_tiles
-from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.shards import Kind, split_lists
 from jaxsparse.reference.component_index import component_index as reference_components
 from jaxsparse.reference.tile_index import tile_index as reference_tiles

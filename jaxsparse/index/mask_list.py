@@ -10,8 +10,8 @@ import numpy as np
 
 from jaxsparse.bits.pack import word_count
 from jaxsparse.ffi import dispatch, ffi_call
+from jaxsparse.ffi.fold import fold_lists
 from jaxsparse.index.compact import ListSpec, handler_tile, limited, scratch_size
-from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.shards import Kind, split_lists
 from jaxsparse.reference.bits import pack_mask
 from jaxsparse.reference.tile_index import tile_index as reference_tiles

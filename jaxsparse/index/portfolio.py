@@ -16,10 +16,10 @@ from jaxtyping import Array, Bool, Float, Int32
 
 from jaxsparse.bits.pack import word_count
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi.fold import fold_lists
 from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.checks import SIDES, check_size, check_spatial_mask, check_tile, tile_code
 from jaxsparse.index.compact import ListSpec, limited
-from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.mask_list import PORTFOLIO_SCRATCH
 from jaxsparse.index.shards import Kind, split_lists
 from jaxsparse.index.types import TileIndex, room_for

@@ -14,9 +14,9 @@ from jaxtyping import Array, UInt32
 from jaxsparse.bits.pack import word_count
 from jaxsparse.core.geometry import Window
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi.fold import fold_lists
 from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.checks import check_size
-from jaxsparse.index.fold import fold_lists
 from jaxsparse.index.mask_list import PORTFOLIO_SCRATCH, WordsAndLists
 from jaxsparse.index.shards import Kind, split_lists
 from jaxsparse.index.types import TileIndex, max_tiles

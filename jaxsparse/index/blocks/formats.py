@@ -8,7 +8,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxsparse.index.blocks.lists import FULL, listed_first
+from jaxsparse.index.blocks.lists import FULL
+from jaxsparse.reference.block_lists import listed_first
 
 
 class BlockLists(NamedTuple):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxsparse.ffi import Rule, dispatch, ffi_call, partitioned
+from jaxsparse.ffi.fold import fold_lists
+from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.blocks.grid import Grid, check_number
+from jaxsparse.reference.block_lists import block_lists as reference_lists
 
 #: In place of a block's slot: all of it attends; none of it does.
 FULL, NONE = -1, -2
@@ -101,25 +105,42 @@ def number(active: jax.Array, full: jax.Array, capacity: int) -> Numbered:
 
 @jax.jit
 def both_lists(codes: jax.Array) -> tuple[jax.Array, ...]:
-    """counts, blocks and slots of every row of blocks, then of every column, from `codes`."""
-    return *_lists(codes), *_lists(codes.swapaxes(-1, -2))
-
-
-def _lists(codes: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    counts, blocks, listed = listed_first(codes != NONE)
-    slots = jnp.take_along_axis(codes, blocks, -1)
-    return counts, blocks, jnp.where(listed, slots, FULL)
-
-
-def listed_first(active: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Of bool[..., n]: int32[...] how many hold; int32[..., n] where, ascending and then 0; and
-    which entries of that are meant.
+    """counts, blocks and slots of every row of blocks, then of every column, from `codes` int32[b,
+    h, Q, C]. Entries past a count are undefined.
     """
-    n = active.shape[-1]
-    places = jax.lax.broadcasted_iota(jnp.int32, active.shape, active.ndim - 1)
-    found = jnp.sort(jnp.where(active, places, n), axis=-1, stable=False)
-    listed = found < n
-    return active.sum(-1, dtype=jnp.int32), jnp.where(listed, found, 0), listed
+    return _lister(implementation_key(None))(codes)
+
+
+#: A mesh splits the batch and the heads.
+_MESH_RULE = Rule(
+    "block_lists",
+    ("b h q c",),
+    ("b h .", "b h . .", "b h . .") * 2,
+    ("b", "h"),
+    ("mask",),
+    from_end=True,
+    why={
+        "q": "a block of keys lists the blocks of all queries",
+        "c": "a block of queries lists the blocks of all keys",
+    },
+)
+
+
+@functools.cache
+def _lister(implementation: Any) -> Callable[[jax.Array], tuple[jax.Array, ...]]:
+    """Codes to lists in both directions. Its vmap rule folds the batch axis into b."""
+    run = dispatch(
+        "block_lists", implementation, cuda=_native, cpu=_native, reference=reference_lists
+    )
+    return fold_lists(partitioned(_MESH_RULE, run, lambda _, codes: run(codes)))
+
+
+def _native(codes: jax.Array) -> tuple[jax.Array, ...]:
+    b, h, rows, columns = codes.shape
+    by_row, by_column = (b, h, rows), (b, h, columns)
+    shapes = by_row, codes.shape, codes.shape
+    shapes += by_column, (*by_column, rows), (*by_column, rows)
+    return tuple(ffi_call("jaxsparse_block_lists", [(s, np.int32) for s in shapes], codes))
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4))

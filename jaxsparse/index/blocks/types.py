@@ -41,10 +41,12 @@ class BlockMask:
 
     Attributes:
         kv_counts: int32[b, h, Q], how many blocks of keys a block of queries attends to.
-        kv_blocks: int32[b, h, Q, C], the numbers of these blocks, ascending; 0 after the last.
-        kv_slots: int32[b, h, Q, C], -1 for a full block, else the row of `words` with its bits.
-        q_counts, q_blocks, q_slots: int32[b, h, C], int32[b, h, C, Q] and int32[b, h, C, Q], the
-            same blocks, listed for each block of keys.
+        kv_blocks: int32[b, h, Q, C], the numbers of these blocks, ascending; undefined after the
+            last.
+        kv_slots: int32[b, h, Q, C], -1 for a full block, else the row of `words` with its bits;
+            undefined after the last.
+        q_counts, q_blocks, q_slots: int32[b, h, C], int32[b, h, C, Q] twice, the same blocks listed
+            for each block of keys.
         words: uint32[slots, block_q, ceil(block_kv/32)], the bits of partial blocks, little-endian
             along the keys; 1 means that the query attends to the key. One slot or more.
         overflow: bool[], whether part of the mask was left out: partial blocks beyond the capacity,
