@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -29,9 +30,15 @@ def check_mod(mask_mod: Any) -> None:
         raise TypeError(
             f"mask_mod must be a function of (b, h, q_idx, kv_idx), not {type(mask_mod).__name__}"
         )
+    _check_arguments(mask_mod)
     place = jax.ShapeDtypeStruct((), jnp.int32)
     try:
         found = jax.eval_shape(lambda *at: mask_mod(*at), place, place, place, place)
+    except jax.errors.TracerBoolConversionError as why:
+        raise TypeError(
+            "mask_mod asks for the truth of an index, with `and`, `or`, `not` or `if`: the indices "
+            "are traced, so combine conditions with `&`, `|` and `~`"
+        ) from why
     except (jax.errors.TracerIntegerConversionError, jax.errors.TracerArrayConversionError) as why:
         raise TypeError(
             "mask_mod uses an index as a number of Python or numpy: it is traced, so the arrays "
@@ -46,6 +53,17 @@ def check_mod(mask_mod: Any) -> None:
             f"mask_mod returned shape {leaves[0].shape} for one query and one key; it must be "
             "elementwise"
         )
+
+
+def _check_arguments(mask_mod: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(mask_mod).bind(0, 0, 0, 0)
+    except TypeError as why:
+        raise TypeError(
+            f"mask_mod takes other arguments ({why}); it is called with (b, h, q_idx, kv_idx)"
+        ) from why
+    except ValueError:
+        return  # a function without a signature
 
 
 def arrays_of_mod(

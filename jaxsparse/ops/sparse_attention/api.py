@@ -29,6 +29,7 @@ from jaxsparse.ops.sparse_attention.checks import (
 from jaxsparse.ops.sparse_attention.core import AttentionParams, Mask, attend
 from jaxsparse.ops.sparse_attention.run import OFFERED, describe
 from jaxsparse.select.explain import Counted, record
+from jaxsparse.select.work import Work, result, work
 
 Attended = Float[Array, "B T N Hv"]
 LogSumExp = Float[Array, "B N T"]
@@ -47,7 +48,7 @@ def sparse_attention(
     slopes: Float[ArrayLike, "N"] | None = ...,
     return_lse: Literal[False] = ...,
     precision: jax.lax.PrecisionLike = ...,
-    dropout: None = ...,
+    dropout: float | None = ...,
     implementation: Implementation = ...,
 ) -> Attended: ...
 
@@ -65,7 +66,7 @@ def sparse_attention(
     slopes: Float[ArrayLike, "N"] | None = ...,
     return_lse: Literal[True],
     precision: jax.lax.PrecisionLike = ...,
-    dropout: None = ...,
+    dropout: float | None = ...,
     implementation: Implementation = ...,
 ) -> tuple[Attended, LogSumExp]: ...
 
@@ -83,7 +84,7 @@ def sparse_attention(
     slopes: Float[ArrayLike, "N"] | None = None,
     return_lse: bool = False,
     precision: jax.lax.PrecisionLike = None,
-    dropout: None = None,
+    dropout: float | None = None,
     implementation: Implementation = None,
 ) -> Attended | tuple[Attended, LogSumExp]:
     """Attention that computes only the blocks of scores that a mask keeps.
@@ -117,7 +118,7 @@ def sparse_attention(
         return_lse: whether to return the log-sum-exp of the scores, too.
         precision: as in jax.lax. By default float32 is multiplied as TF32 on a GPU; "highest"
             multiplies in float32.
-        dropout: None; dropout is not supported. Apply it to the result instead.
+        dropout: None or 0; dropout is not supported. Apply it to the result instead.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:
@@ -152,10 +153,19 @@ def sparse_attention(
         lambda name: describe(params, name, (q, k, v), blocks, mask.slots, added),
         lambda: Counted(blocks, mask.kv_counts.sum(dtype=jnp.int32), mask.overflow),
         "blocks",
+        lambda: _work(q, k, v, mask),
     )
     arrays = Mask(*(getattr(mask, name) for name in Mask._fields))
     out, lse = _run(params, *lift(q, k, v, arrays, slopes, bias))
     return (out, lse) if return_lse else out
+
+
+def _work(q: jax.Array, k: jax.Array, v: jax.Array, mask: BlockMask) -> Work:
+    """Both products of a mask that lists every block."""
+    pairs = q.shape[0] * q.shape[2] * q.shape[1] * k.shape[1]
+    out = result((*q.shape[:3], v.shape[3]), q.dtype)
+    lists = mask.kv_counts, mask.kv_blocks, mask.kv_slots, mask.words
+    return work(pairs * (q.shape[3] + v.shape[3]), q, k, v, lists, out)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -141,8 +141,8 @@ def check_number(name: str, value: Any, *, positive: bool = False) -> float:
 
 
 def check_dropout(dropout: object) -> None:
-    """There is none."""
-    if dropout is not None:
+    """There is none; a rate of 0 is what other attentions call that."""
+    if dropout is not None and dropout != 0:
         raise ValueError(
             f"dropout={dropout!r} is not taken: the kernels keep no random state, and a dropped "
             "probability would have to be drawn again for the gradient; drop out the result instead"

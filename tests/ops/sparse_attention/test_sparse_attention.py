@@ -204,6 +204,59 @@ def test_lists_that_are_wrong(implementation, rng):
     assert_same(found, attention(*exact, keep, scale=scale_of(q)))
 
 
+def amid_junk(lists, columns):
+    """The lists with entries out of range in front and in the middle."""
+    counts, listed, slots = (v.copy() for v in lists)
+    for at in np.ndindex(counts.shape):
+        n = counts[at]
+        if n + 3 > columns:
+            continue
+        half = n // 2
+        for array, junk in ((listed, [-5, columns + 3, 2**30]), (slots, [0, 0, 0])):
+            own = array[at][:n]
+            array[at][: n + 3] = [*junk[:2], *own[:half], junk[2], *own[half:]]
+        counts[at] = n + 3
+    return counts, listed, slots
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_long_lists_amid_entries_out_of_range(implementation, rng):
+    """Lists longer than what a kernel reads at a time, forward and transposed: 1100 blocks."""
+    kv_len, block = 16 * 1100, (16, 16)
+    q, k, v = operands(rng, 1, 32, kv_len, 1, 1, 8, 8)
+    lists, words = blocks(rng, (1, 1, 32, kv_len), block, 0.1)
+    wild = (*amid_junk(lists[:3], 1100), *amid_junk(lists[3:], 2))
+    mask, clean = (mask_of(each, words, block, 32, kv_len) for each in (wild, lists))
+
+    def run(mask):
+        op = functools.partial(js.sparse_attention, implementation=implementation)
+        return jax.value_and_grad(lambda *a: op(*a, mask).sum(), (0, 1, 2))(q, k, v)
+
+    for got, want in zip(jax.tree.leaves(run(mask)), jax.tree.leaves(run(clean)), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_query_whose_biases_are_all_minus_infinity(implementation, rng):
+    """As one that the mask keeps nothing for: 0, and gradients of 0; the others are not touched."""
+    q, k, v = operands(rng, 1, 40, 40, 2, 2, 8, 8)
+    lists, words = blocks(rng, (1, 1, 40, 40), (16, 16), 1.0)
+    mask = mask_of(lists, words, (16, 16), 40, 40)
+    bias = np.zeros((1, 1, 40, 40), np.float32)
+    bias[..., 5, :] = -np.inf
+    keep = dense_of(lists, words, (16, 16), 40, 40) & np.isfinite(bias)
+
+    def run(q, k, v):
+        op = functools.partial(js.sparse_attention, implementation=implementation)
+        return op(q, k, v, mask, bias=bias, return_lse=True)
+
+    exact = [x.astype(np.float64) for x in (q, k, v)]
+    assert_same(run(q, k, v), attention(*exact, keep, scale=scale_of(q)))
+    dq, dk, dv = jax.grad(lambda *a: run(*a)[0].sum(), (0, 1, 2))(q, k, v)
+    assert not np.asarray(dq)[:, 5].any()
+    assert all(np.isfinite(np.asarray(each)).all() for each in (dq, dk, dv))
+
+
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_a_block_that_is_listed_twice_stays_finite(implementation, rng):
     q, k, v = operands(rng, 1, 32, 32, 1, 1, 8, 8)
