@@ -20,6 +20,13 @@ FLAX = linen.MultiHeadDotProductAttention(HEADS, precision="highest")
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def in_float32():
+    """flax.nnx hands `precision` to its projections alone: a GPU's attention would be in TF32."""
+    with jax.default_matmul_precision("highest"):
+        yield
+
+
 def nnx_pair(**options):
     """Ours and flax's, with the same parameters."""
     options = {"decode": False, "precision": "highest", **options}

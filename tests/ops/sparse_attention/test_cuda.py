@@ -54,11 +54,13 @@ def test_every_variant(variant, dtype, depth, block, fill, rng):
             np.testing.assert_array_equal(np.asarray(again[0]), np.asarray(out))
     exact = [np.asarray(x.astype(jnp.float32)).astype(np.float64) for x in given]
     want, sums = attention(*exact, dense_of(lists, words, block, 300, 333), scale=depth**-0.5)
-    assert_close(out, want, dtype)
+    # TF32 rounds scores of up to 5 to 2^-10 of them, and the exponential carries that on.
+    scale = 4 if dtype == "float32" else 1
+    assert_close(out, want, dtype, scale)
     some = np.isfinite(sums)
     np.testing.assert_array_equal(np.isfinite(np.asarray(lse)), some)
     loose = "float32" if dtype == "float32" else "bfloat16"
-    assert_close(np.where(some, lse, 0), np.where(some, sums, 0), loose)
+    assert_close(np.where(some, lse, 0), np.where(some, sums, 0), loose, scale)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

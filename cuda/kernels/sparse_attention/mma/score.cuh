@@ -34,8 +34,7 @@ class AttentionScore {
     float score = product * a_.scale;
     *derivative = 1.0f;
     if (a_.soft_cap != 0.0f) {
-      const float t =
-          1.0f - __fdividef(2.0f, 1.0f + ptx::Exp2(2.0f * kLog2E * score / a_.soft_cap));
+      const float t = tanhf(score / a_.soft_cap);  // exact near 0: the cap may be high
       score = a_.soft_cap * t;
       *derivative = 1.0f - t * t;
     }
