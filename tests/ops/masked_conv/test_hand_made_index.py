@@ -88,7 +88,9 @@ def test_origins_that_name_no_tile(rng):
     spoiled = with_ids(index, ids, index.count)
     whole = np.asarray(js.masked_conv(X, KERNEL, mask))
     got = np.asarray(js.masked_conv(X, KERNEL, spoiled))
-    assert ((got == 0) | (np.abs(got - whole) < (1e-3 if PLATFORM == "cpu" else 5e-2))).all()
+    # A GPU's candidates round sums of up to 40 to TF32, each in its own way.
+    close = 1e-3 if PLATFORM == "cpu" else 5e-2 + 5e-3 * np.abs(whole)
+    assert ((got == 0) | (np.abs(got - whole) < close)).all()
 
 
 @pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices")
