@@ -57,7 +57,8 @@ class MaskedNorm(nnx.Module):
         axis_index_groups: groups of devices of that axis, as in `jax.lax.psum`.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
-        bias_metadata, scale_metadata: of the parameters, as in flax.
+        bias_metadata: of the bias, as in flax.
+        scale_metadata: of the scale, as in flax.
 
     Raises:
         TypeError, ValueError: for an unknown kind or another option out of range, naming it.

@@ -17,10 +17,7 @@ class Sequential(nnx.Sequential):
     The recorder of a layer (`MaskedConv(record=True)`, `BoundedDense`) is passed to the next layer,
     which does not read the values that the recorder has decided. A layer that does not take a
     recorder gets the values alone. The state of a `flax.nnx.Sequential` of the dense layers loads
-    unchanged.
-
-    Args:
-        *fns: modules and functions of one array.
+    unchanged. As flax's it is made of modules and functions of one array.
     """
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
