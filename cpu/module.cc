@@ -2,6 +2,7 @@
 // they were built against.
 #include <nanobind/nanobind.h>
 
+#include "cpu/core/isa.h"
 #include "cpu/ffi/pruned/runs_bind.h"
 #include "cpu/workspace.h"
 #include "xla/ffi/api/ffi.h"
@@ -29,6 +30,8 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseGroupedMatmulDrhsCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedMatmulCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseAttentionCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseAttentionGradCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseFfnCpu);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseFfnProductCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePrunedMatmulCpu);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparsePrunedConvCpu);
 
@@ -61,6 +64,8 @@ nb::dict Registrations() {
   targets["jaxsparse_masked_matmul"] = Capsule(JaxsparseMaskedMatmulCpu);
   targets["jaxsparse_sparse_attention"] = Capsule(JaxsparseSparseAttentionCpu);
   targets["jaxsparse_sparse_attention_grad"] = Capsule(JaxsparseSparseAttentionGradCpu);
+  targets["jaxsparse_sparse_ffn"] = Capsule(JaxsparseSparseFfnCpu);
+  targets["jaxsparse_sparse_ffn_product"] = Capsule(JaxsparseSparseFfnProductCpu);
   targets["jaxsparse_pruned_matmul"] = Capsule(JaxsparsePrunedMatmulCpu);
   targets["jaxsparse_pruned_conv"] = Capsule(JaxsparsePrunedConvCpu);
   return targets;
@@ -68,18 +73,8 @@ nb::dict Registrations() {
 
 // The instruction set that the kernels take on this machine.
 const char* InstructionSet() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    return "avx512";
-  }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
-  return "plain";
-#elif defined(__aarch64__)
-  return "neon";
-#else
-  return "plain";
-#endif
+  if (!jaxsparse::IsaError().empty()) throw nb::value_error(jaxsparse::IsaError().c_str());
+  return jaxsparse::NameOf(jaxsparse::ChosenIsa());
 }
 
 }  // namespace

@@ -30,6 +30,8 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvStackCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvStackCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseFfnCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseFfnCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRouteCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRouteCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseTopExpertsCuda);
@@ -89,6 +91,7 @@ nb::dict Registrations() {
       Staged(JaxsparseMaskedConvStackCudaInit, JaxsparseMaskedConvStackCuda);
   targets["jaxsparse_masked_conv_dkernel"] =
       Staged(JaxsparseMaskedConvDkernelCudaInit, JaxsparseMaskedConvDkernelCuda);
+  targets["jaxsparse_sparse_ffn"] = Staged(JaxsparseSparseFfnCudaInit, JaxsparseSparseFfnCuda);
   targets["jaxsparse_route"] = Staged(JaxsparseRouteCudaInit, JaxsparseRouteCuda);
   targets["jaxsparse_top_experts"] = Staged(JaxsparseTopExpertsCudaInit, JaxsparseTopExpertsCuda);
   targets["jaxsparse_grouped_matmul"] =

@@ -14,6 +14,7 @@
 #include "cuda/kernels/masked_conv/wgmma/launch.h"
 #include "cuda/kernels/masked_matmul/sampled/workspace.h"
 #include "cuda/kernels/masked_matmul/workspace.h"
+#include "cuda/kernels/sparse_ffn/launch.h"
 
 namespace jaxsparse {
 namespace {
@@ -45,6 +46,7 @@ void BindWorkspace(nanobind::module_& m) {
           return MaskedConvDeviceScratchBytes(ToGeometry(geometry), static_cast<DType>(dtype),
                                               variants.data(), static_cast<int>(variants.size()));
         });
+  m.def("sparse_ffn_workspace", &FfnScratchBytes);
   m.def("masked_matmul_workspace", &MaskedMatmulWorkspace);
   m.def("sampled_matmul_workspace", &SampledMatmulWorkspace);
   m.def("masked_conv_dkernel_workspace",

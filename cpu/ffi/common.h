@@ -11,7 +11,7 @@
 
 namespace jaxsparse {
 
-// Empty where the element type is none of float32, bfloat16 and float16.
+// Empty where the element type is not one of float32, bfloat16 and float16.
 inline std::optional<DType> DTypeOf(xla::ffi::DataType type) {
   switch (type) {
     case xla::ffi::DataType::F32:

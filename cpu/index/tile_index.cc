@@ -37,6 +37,14 @@ class TileColumn {
 // Calls visit(j) for every tile column j with a set bit.
 template <class Visit>
 void ForEachTile(const uint32_t* columns, int64_t words, int64_t tile_w, Visit visit) {
+  if (tile_w == 1) {  // nothing to jump over: a step does not wait for the one before it
+    for (int64_t w = 0; w < words; ++w) {
+      for (uint32_t bits = columns[w]; bits != 0; bits &= bits - 1) {
+        visit(32 * w + __builtin_ctz(bits));
+      }
+    }
+    return;
+  }
   const TileColumn column(tile_w);
   int64_t next = 0;  // the first pixel column behind the last tile found
   for (int64_t w = 0; w < words; w = std::max(w + 1, next / 32)) {

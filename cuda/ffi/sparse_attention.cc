@@ -5,7 +5,9 @@
 #include "cuda/core/device.h"
 #include "cuda/ffi/common.h"
 #include "cuda/kernels/sparse_attention/args.h"
+#include "cuda/kernels/sparse_attention/delta.h"
 #include "cuda/kernels/sparse_attention/mma/launch.h"
+#include "cuda/kernels/sparse_attention/split/launch.h"
 #include "cuda/kernels/sparse_attention/wgmma/grad/launch.h"
 #include "cuda/kernels/sparse_attention/wgmma/launch.h"
 
@@ -14,7 +16,7 @@ namespace {
 
 constexpr char kOp[] = "sparse_attention";
 constexpr char kGradOp[] = "sparse_attention_grad";
-constexpr int64_t kMma = 0;  // mma.sync, on every device; the others are Hopper's
+constexpr int64_t kMma = 0, kSplit = 2;  // mma.sync, on every device; the others are Hopper's
 constexpr int64_t kCounterBytes = sizeof(int);
 
 // The lists of one direction.
@@ -75,11 +77,13 @@ constexpr char kAlignment[] = "the arrays must be aligned to 16 bytes";
 // place.
 const char* VariantReason(const AttentionArgs& a, DType dtype, int64_t variant) {
   if (variant == kMma) return AttentionMmaReason(a);
+  if (variant == kSplit) return AttentionSplitReason(a, dtype);
   return HopperAttentionReason(a, dtype);
 }
 
 const char* GradReason(const AttentionGradArgs& g, DType dtype, int64_t variant) {
   if (variant == kMma) return AttentionMmaReason(g.forward);
+  if (variant == kSplit) return "it computes no gradients";
   return HopperBackwardReason(g, dtype);
 }
 
@@ -96,6 +100,11 @@ ffi::Error SparseAttention(cudaStream_t stream, contract::sparse_attention::Attr
     if (!IsAligned(*array)) return Invalid(kOp, kAlignment);
   }
   if (c.variant == kMma) return CudaStatus(kOp, LaunchAttentionMma(args, dtype, stream));
+  if (c.variant == kSplit) {
+    if (!IsAligned(c.scratch)) return Invalid(kOp, kAlignment);
+    return CudaStatus(kOp,
+                      LaunchAttentionSplit(args, dtype, c.scratch.data, c.scratch_bytes, stream));
+  }
   if (c.scratch_bytes < kCounterBytes)
     return TooSmall(kOp, c.scratch_bytes, kCounterBytes, "bytes");
   return CudaStatus(kOp, LaunchHopper(args, dtype, stream, c.scratch.as<int>()));
@@ -133,7 +142,9 @@ ffi::Error SparseAttentionGrad(cudaStream_t stream,
 ffi::Error SparseAttentionInit() {
   static OncePerDevice* once = new OncePerDevice;
   return CudaStatus(kOp, once->Run([](int /*device*/) {
-    const cudaError_t status = PrepareAttentionMma();
+    cudaError_t status = PrepareAttentionDelta();
+    if (status == cudaSuccess) status = PrepareAttentionMma();
+    if (status == cudaSuccess) status = PrepareAttentionSplit();
     if (status != cudaSuccess || !OnHopper()) return status;
     const cudaError_t forward = PrepareHopperAttention();
     return forward == cudaSuccess ? PrepareHopperBackward() : forward;

@@ -22,7 +22,12 @@ ffi::Error BothLists(ffi::RemainingArgs operands, ffi::RemainingRets results) {
                             from(c.kv_slots, i * size)};
     const BlockLists by_column{from(c.q_counts, i * c.columns), from(c.q_blocks, i * size),
                                from(c.q_slots, i * size)};
-    ListBlocks(from(c.codes, i * size), c.rows, c.columns, by_row, by_column);
+    if (c.codes.type == ffi::DataType::PRED) {
+      const auto* active = c.codes.given() ? c.codes.as<uint8_t>() + i * size : nullptr;
+      ListBlocks(active, c.rows, c.columns, by_row, by_column);
+    } else {
+      ListBlocks(from(c.codes, i * size), c.rows, c.columns, by_row, by_column);
+    }
   }
   return ffi::Error::Success();
 }

@@ -7,7 +7,10 @@
 namespace jaxsparse::cpu {
 namespace {
 
-constexpr int32_t kFull = -1;
+constexpr int32_t kFull = -1, kNone = -2;
+
+int32_t CodeOf(int32_t code) { return code; }
+int32_t CodeOf(uint8_t active) { return active != 0 ? kFull : kNone; }
 
 // Appends to list `line`, which has room for `room` entries.
 void Append(const BlockLists& lists, int64_t line, int64_t room, int64_t block, int32_t code) {
@@ -26,15 +29,14 @@ void FillRest(const BlockLists& lists, int64_t lines, int64_t room) {
   }
 }
 
-}  // namespace
-
-void ListBlocks(const int32_t* codes, int64_t rows, int64_t columns, BlockLists by_row,
-                BlockLists by_column) {
+template <class Code>
+void ListEach(const Code* codes, int64_t rows, int64_t columns, BlockLists by_row,
+              BlockLists by_column) {
   if (rows > 0) std::fill_n(by_row.counts, rows, 0);
   if (columns > 0) std::fill_n(by_column.counts, columns, 0);
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t column = 0; column < columns; ++column) {
-      const int32_t code = codes[row * columns + column];
+      const int32_t code = CodeOf(codes[row * columns + column]);
       if (code < kFull) continue;
       Append(by_row, row, columns, column, code);
       Append(by_column, column, rows, row, code);
@@ -42,6 +44,18 @@ void ListBlocks(const int32_t* codes, int64_t rows, int64_t columns, BlockLists 
   }
   FillRest(by_row, rows, columns);
   FillRest(by_column, columns, rows);
+}
+
+}  // namespace
+
+void ListBlocks(const int32_t* codes, int64_t rows, int64_t columns, BlockLists by_row,
+                BlockLists by_column) {
+  ListEach(codes, rows, columns, by_row, by_column);
+}
+
+void ListBlocks(const uint8_t* active, int64_t rows, int64_t columns, BlockLists by_row,
+                BlockLists by_column) {
+  ListEach(active, rows, columns, by_row, by_column);
 }
 
 }  // namespace jaxsparse::cpu

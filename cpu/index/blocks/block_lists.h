@@ -14,8 +14,10 @@ struct BlockLists {
 };
 
 // From codes int32[rows, columns], of which -1 or more lists a block, to both directions; block 0
-// and slot -1 after the last.
+// and slot -1 after the last. Of bytes, those that are set list a block with code -1.
 void ListBlocks(const int32_t* codes, int64_t rows, int64_t columns, BlockLists by_row,
+                BlockLists by_column);
+void ListBlocks(const uint8_t* active, int64_t rows, int64_t columns, BlockLists by_row,
                 BlockLists by_column);
 
 }  // namespace jaxsparse::cpu

@@ -22,15 +22,21 @@ class RowGather {
                int32_t* live) const;
 
   // How many taps lie side by side in x and in the kernel for all these pixels, so that they can be
-  // taken as one tap of more channels: a kernel row's, or 1.
+  // taken as one tap of more channels: a kernel row's, or 0 where a tap is missing or apart.
   int64_t RunOf(const Pixel* pixels, int64_t count) const;
 
-  // Load where RunOf is above 1: rows[kernel rows][block].
+  // Load where RunOf is not 0: rows[kernel rows][block].
   int64_t LoadRuns(const Pixel* pixels, int64_t count, int64_t block, const float** rows,
                    int32_t* live) const;
 
  private:
   bool Inside(const Pixel* pixels, int64_t count) const;
+  // Whether the pixels, which are in raster order, are consecutive ones of a row.
+  static bool Adjacent(const Pixel* pixels, int64_t count) {
+    const Pixel &first = pixels[0], &last = pixels[count - 1];
+    return last.x - first.x == count - 1 && last.y == first.y && last.batch == first.batch;
+  }
+  void LoadPixel(const Pixel& pixel, int64_t block, const float** rows, int32_t* marks) const;
   bool Masked(int64_t batch, int64_t y, int64_t x) const;
   const float* RowAt(int64_t batch, int64_t y, int64_t x) const;
 

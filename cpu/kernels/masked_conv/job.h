@@ -44,6 +44,12 @@ class MaskedConvJob {
     float* converted;        // [taps][tile rows][slice], of a 16-bit input
   };
 
+  // Channel 0 of the pixels of a block.
+  struct Targets {
+    void* out[kMaxTileRows];
+    const void* residual[kMaxTileRows];
+  };
+
   static WorkerScratch TakeWorker(const ConvGeometry& geometry, DType in_type,
                                   ScratchCarver& carver);
   WorkerScratch ScratchOf(int64_t worker) const;
@@ -56,8 +62,8 @@ class MaskedConvJob {
   void Convert(int64_t offset, int64_t slice, int64_t live_count,
                const WorkerScratch& scratch) const;
   int64_t TileRows(int vectors, int64_t count) const;
-  void FinishBlock(const Pixel* pixels, int64_t count, int64_t out, int64_t width, int vectors,
-                   const float* sums) const;
+  FinishTile FinishOf(const Pixel* pixels, int64_t count, const float* sums,
+                      Targets& targets) const;
   void Fill(int64_t item) const;
   void WaitForPanels() const;
 

@@ -51,6 +51,34 @@ void ActivePixels::MarkTile(const ConvTiles& tiles, int64_t batch, int64_t y0, i
   }
 }
 
+// Ids mostly ascend: the row of the last one is kept, since a division takes longer than marking a
+// pixel.
+void ActivePixels::MarkGrid(const ConvTiles& tiles, int64_t listed) {
+  const int64_t tile_rows = (out_h_ + tiles.tile_h - 1) / tiles.tile_h;
+  const int64_t tile_cols = (out_w_ + tiles.tile_w - 1) / tiles.tile_w;
+  const int64_t every = batch_ * tile_rows * tile_cols;
+  const bool pixels = tiles.tile_h == 1 && tiles.tile_w == 1;
+  int64_t row = 0, first = 0, last = 0;  // tile row of all images, its ids
+  for (int64_t i = 0, found = 0; i < tiles.capacity && found < listed; ++i) {
+    const int64_t id = tiles.ids[i];
+    if (id < 0) continue;  // the end of a shard's list: those of other shards follow
+    ++found;
+    if (id >= every) continue;
+    if (id < first || id >= last) {
+      row = id / tile_cols;
+      first = row * tile_cols;
+      last = first + tile_cols;
+    }
+    const int64_t column = id - first;
+    if (pixels) {
+      const int64_t at = row * row_words_ + column / 32;
+      bits_[at] |= tiles.words[at] & (1u << (column % 32));
+    } else {
+      MarkTile(tiles, row / tile_rows, row % tile_rows * tiles.tile_h, column * tiles.tile_w);
+    }
+  }
+}
+
 void ActivePixels::Build(const ConvTiles& tiles) {
   std::memset(bits_, 0, static_cast<size_t>(rows_ * row_words_) * sizeof(uint32_t));
   const int64_t listed = std::clamp<int64_t>(tiles.count, 0, tiles.capacity);
@@ -60,18 +88,7 @@ void ActivePixels::Build(const ConvTiles& tiles) {
     whole.tile_w = out_w_;
     for (int64_t b = 0; b < batch_; ++b) MarkTile(whole, b, 0, 0);
   } else if (tiles.grid_aligned) {
-    const int64_t tile_rows = (out_h_ + tiles.tile_h - 1) / tiles.tile_h;
-    const int64_t tile_cols = (out_w_ + tiles.tile_w - 1) / tiles.tile_w;
-    const int64_t per_image = tile_rows * tile_cols;
-    for (int64_t i = 0, found = 0; i < tiles.capacity && found < listed; ++i) {
-      const int64_t id = tiles.ids[i];
-      if (id < 0) continue;  // the end of a shard's list: those of other shards follow
-      ++found;
-      if (id >= batch_ * per_image) continue;
-      const int64_t in_image = id % per_image;
-      MarkTile(tiles, id / per_image, in_image / tile_cols * tiles.tile_h,
-               in_image % tile_cols * tiles.tile_w);
-    }
+    MarkGrid(tiles, listed);
   } else {
     for (int64_t i = 0, found = 0; i < tiles.capacity && found < listed; ++i) {
       const int64_t batch = tiles.ids[3 * i], y = tiles.ids[3 * i + 1], x = tiles.ids[3 * i + 2];

@@ -29,6 +29,7 @@ class ActivePixels {
   void List(int64_t first, int64_t count, Pixel* pixels) const;
 
  private:
+  void MarkGrid(const ConvTiles& tiles, int64_t listed);
   void MarkTile(const ConvTiles& tiles, int64_t batch, int64_t y0, int64_t x0);
 
   int64_t batch_, out_h_, out_w_, row_words_, rows_;

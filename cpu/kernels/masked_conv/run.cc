@@ -67,17 +67,19 @@ void MaskedConvJob::RunBlock(const Pixel* pixels, int64_t count, int64_t first_p
   const ConvGeometry& g = args_.geometry;
   const bool converts = args_.in_type != DType::kF32;
   const RowGather gather(args_, taps_, zeros_);
-  const int64_t run = gather.RunOf(pixels, count);
+  const int64_t found = gather.RunOf(pixels, count), run = std::max<int64_t>(found, 1);
   const float** rows = converts ? scratch.gathered : scratch.rows;
   ConvTile tile;
   tile.row_block = kMaxTileRows;
   tile.rows = scratch.rows;
   tile.live = scratch.live;
-  tile.live_count = run > 1 ? gather.LoadRuns(pixels, count, kMaxTileRows, rows, scratch.live)
-                            : gather.Load(pixels, count, kMaxTileRows, rows, scratch.live);
+  tile.live_count = found > 0 ? gather.LoadRuns(pixels, count, kMaxTileRows, rows, scratch.live)
+                              : gather.Load(pixels, count, kMaxTileRows, rows, scratch.live);
   tile.depth = g.group_in() * run;
   alignas(64) float sums[kMaxTileRows * kMaxTileVectors * kMaxLanes];
   tile.sums = sums;
+  Targets targets;
+  FinishTile finish = FinishOf(pixels, count, sums, targets);
   int64_t converted = -1;
   for (int64_t p = first_panel; p < last_panel; ++p) {
     const WeightPanel panel = panels_->At(p);
@@ -91,7 +93,10 @@ void MaskedConvJob::RunBlock(const Pixel* pixels, int64_t count, int64_t first_p
     tile.step = panel.step;
     tile.lanes = panel.width;
     isa_.conv[panel.vectors][TileRows(panel.vectors, count)](tile);
-    FinishBlock(pixels, count, panel.out, panel.width, panel.vectors, sums);
+    finish.sums_stride = std::max(panel.vectors, 1) * isa_.lanes;
+    finish.width = panel.width;
+    finish.out_offset = panel.out;
+    isa_.finish(finish);
   }
 }
 
@@ -129,6 +134,8 @@ void MaskedConvJob::RunDepthwiseBlock(const Pixel* pixels, int64_t count,
   for (int64_t first = 0; first < count;) {
     const int64_t rows = count - first >= kDepthwiseRows ? kDepthwiseRows : 1;
     tile.rows = scratch.rows + first;
+    Targets targets;
+    FinishTile finish = FinishOf(pixels + first, rows, sums, targets);
     for (int64_t c = 0; c < g.in_c;) {
       const int64_t vectors = std::min<int64_t>((g.in_c - c) / isa_.lanes, kDepthwiseVectors);
       tile.lanes = vectors > 0 ? vectors * isa_.lanes : g.in_c - c;
@@ -136,36 +143,36 @@ void MaskedConvJob::RunDepthwiseBlock(const Pixel* pixels, int64_t count,
       tile.x_offset = c;
       tile.weights = depthwise_weights_ + c;
       isa_.depthwise[kind][rows](tile);
-      FinishBlock(pixels + first, rows, c, tile.lanes, kind, sums);
+      finish.sums_stride = std::max(kind, 1) * isa_.lanes;
+      finish.width = tile.lanes;
+      finish.out_offset = c;
+      isa_.finish(finish);
       c += tile.lanes;
     }
     first += rows;
   }
 }
 
-void MaskedConvJob::FinishBlock(const Pixel* pixels, int64_t count, int64_t out, int64_t width,
-                                int vectors, const float* sums) const {
+// All but the columns: those of a panel are set for each.
+FinishTile MaskedConvJob::FinishOf(const Pixel* pixels, int64_t count, const float* sums,
+                                   Targets& targets) const {
   const ConvGeometry& g = args_.geometry;
-  void* targets[kMaxTileRows];
-  const void* residual[kMaxTileRows];
+  const int64_t pixel_bytes = g.out_c * SizeOf(args_.out_type);
   for (int64_t r = 0; r < count; ++r) {
     const int64_t pixel = (pixels[r].batch * g.out_h + pixels[r].y) * g.out_w + pixels[r].x;
-    const int64_t offset = pixel * g.out_c * SizeOf(args_.out_type);
-    targets[r] = static_cast<char*>(args_.out) + offset;
-    if (args_.residual) residual[r] = static_cast<const char*>(args_.residual) + offset;
+    targets.out[r] = static_cast<char*>(args_.out) + pixel * pixel_bytes;
+    if (args_.residual == nullptr) continue;
+    targets.residual[r] = static_cast<const char*>(args_.residual) + pixel * pixel_bytes;
   }
   FinishTile tile;
   tile.sums = sums;
-  tile.sums_stride = std::max(vectors, 1) * isa_.lanes;
   tile.rows = count;
-  tile.width = width;
   tile.bias = args_.bias;
-  tile.pixels = targets;
-  tile.residual = args_.residual ? residual : nullptr;
-  tile.out_offset = out;
+  tile.pixels = targets.out;
+  tile.residual = args_.residual ? targets.residual : nullptr;
   tile.out_type = args_.out_type;
   tile.activation = args_.activation;
-  isa_.finish(tile);
+  return tile;
 }
 
 // Clears what no tile computes, run by run.

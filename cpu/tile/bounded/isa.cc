@@ -1,22 +1,23 @@
 #include "cpu/tile/bounded/isa.h"
 
+#include "cpu/core/isa.h"
+
 namespace jaxsparse {
 
 const BoundedIsa& BoundedIsaOfMachine() {
+  switch (ChosenIsa()) {
 #if defined(__x86_64__)
-  static const bool avx512 =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (avx512) return BoundedAvx512();
-  static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                           __builtin_cpu_supports("f16c");
-  if (avx2) return BoundedAvx2();
-  return BoundedPlain();
+    case Isa::kAvx512:
+      return BoundedAvx512();
+    case Isa::kAvx2:
+      return BoundedAvx2();
 #elif defined(__aarch64__)
-  return BoundedNeon();
-#else
-  return BoundedPlain();
+    case Isa::kNeon:
+      return BoundedNeon();
 #endif
+    default:
+      return BoundedPlain();
+  }
 }
 
 }  // namespace jaxsparse

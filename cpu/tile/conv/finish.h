@@ -72,9 +72,28 @@ Vec::Reg LoadElements(DType type, const void* source, int64_t lanes) {
   return type == DType::kBF16 ? Vec::LoadBf16(half) : Vec::LoadF16(half);
 }
 
+// Whole vectors of float32, with no residual: pixel by pixel, so that lines are written in order.
+// Returns how many outputs that was.
+template <Activation kActivation>
+int64_t FinishWhole(const FinishTile& tile) {
+  if (tile.out_type != DType::kF32 || tile.residual != nullptr) return 0;
+  const int64_t whole = tile.width - tile.width % Vec::kLanes;
+  const float* bias = tile.bias == nullptr ? nullptr : tile.bias + tile.out_offset;
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    const float* sums = tile.sums + r * tile.sums_stride;
+    float* out = static_cast<float*>(tile.pixels[r]) + tile.out_offset;
+    for (int64_t o = 0; o < whole; o += Vec::kLanes) {
+      Vec::Reg value = Vec::Load(sums + o);
+      if (bias != nullptr) value = Vec::Add(value, Vec::Load(bias + o));
+      Vec::Store(out + o, Activate<kActivation>(value));
+    }
+  }
+  return whole;
+}
+
 template <Activation kActivation>
 void FinishAs(const FinishTile& tile) {
-  for (int64_t o = 0; o < tile.width; o += Vec::kLanes) {
+  for (int64_t o = FinishWhole<kActivation>(tile); o < tile.width; o += Vec::kLanes) {
     const int64_t lanes = tile.width - o < Vec::kLanes ? tile.width - o : Vec::kLanes;
     const int64_t channel = tile.out_offset + o;
     Vec::Reg bias = Vec::Zero();

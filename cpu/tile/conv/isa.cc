@@ -1,22 +1,23 @@
 #include "cpu/tile/conv/isa.h"
 
+#include "cpu/core/isa.h"
+
 namespace jaxsparse {
 
 const ConvIsa& MaskedConvIsa() {
+  switch (ChosenIsa()) {
 #if defined(__x86_64__)
-  static const bool avx512 =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (avx512) return MaskedConvAvx512();
-  static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                           __builtin_cpu_supports("f16c");
-  if (avx2) return MaskedConvAvx2();
-  return MaskedConvPlain();
+    case Isa::kAvx512:
+      return MaskedConvAvx512();
+    case Isa::kAvx2:
+      return MaskedConvAvx2();
 #elif defined(__aarch64__)
-  return MaskedConvNeon();
-#else
-  return MaskedConvPlain();
+    case Isa::kNeon:
+      return MaskedConvNeon();
 #endif
+    default:
+      return MaskedConvPlain();
+  }
 }
 
 }  // namespace jaxsparse

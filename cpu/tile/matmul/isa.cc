@@ -1,22 +1,23 @@
 #include "cpu/tile/matmul/isa.h"
 
+#include "cpu/core/isa.h"
+
 namespace jaxsparse {
 
 const MatmulIsa& MatmulTiles() {
+  switch (ChosenIsa()) {
 #if defined(__x86_64__)
-  static const bool avx512 =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (avx512) return MatmulAvx512();
-  static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                           __builtin_cpu_supports("f16c");
-  if (avx2) return MatmulAvx2();
-  return MatmulPlain();
+    case Isa::kAvx512:
+      return MatmulAvx512();
+    case Isa::kAvx2:
+      return MatmulAvx2();
 #elif defined(__aarch64__)
-  return MatmulNeon();
-#else
-  return MatmulPlain();
+    case Isa::kNeon:
+      return MatmulNeon();
 #endif
+    default:
+      return MatmulPlain();
+  }
 }
 
 }  // namespace jaxsparse

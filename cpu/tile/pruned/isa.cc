@@ -1,22 +1,23 @@
 #include "cpu/tile/pruned/isa.h"
 
+#include "cpu/core/isa.h"
+
 namespace jaxsparse {
 
 const PrunedIsa& PrunedIsaInUse() {
+  switch (ChosenIsa()) {
 #if defined(__x86_64__)
-  static const bool avx512 =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (avx512) return PrunedAvx512();
-  static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                           __builtin_cpu_supports("f16c");
-  if (avx2) return PrunedAvx2();
-  return PrunedPlain();
+    case Isa::kAvx512:
+      return PrunedAvx512();
+    case Isa::kAvx2:
+      return PrunedAvx2();
 #elif defined(__aarch64__)
-  return PrunedNeon();
-#else
-  return PrunedPlain();
+    case Isa::kNeon:
+      return PrunedNeon();
 #endif
+    default:
+      return PrunedPlain();
+  }
 }
 
 }  // namespace jaxsparse

@@ -35,12 +35,14 @@ ffi::Error BoundedNetwork(cudaStream_t stream, contract::bounded_network::Attrib
   args.x = c.x.as<float>();
   args.table = c.table.as<uint32_t>();
   args.starts = c.starts.as<int32_t>();
+  args.starts_size = c.starts_size;
   args.indices = c.indices.data;
   args.wide = c.indices.type == ffi::DataType::S32;
   args.weights = c.weights.as<float>();
   args.entries = c.indices_size;
   args.weighed = c.weights_size;
   args.bias = c.bias.as<float>();
+  args.bias_size = c.bias_size;
   args.uppers = c.uppers.as<float>();
   args.expand = c.expand.as<int32_t>();
   args.out = c.out.as<float>();

@@ -14,18 +14,26 @@ ffi::Error BothLists(cudaStream_t stream, ffi::RemainingArgs operands, ffi::Rema
   const auto& c = *call;
   if (c.nothing()) return ffi::Error::Success();
   BlockListsArgs args = {};
-  args.codes = c.codes.as<int32_t>();
+  const bool active = c.codes.type == ffi::DataType::PRED;
+  if (active) {
+    args.active = c.codes.as<uint8_t>();
+  } else {
+    args.codes = c.codes.as<int32_t>();
+  }
   args.images = c.batch * c.heads;
   args.rows = c.rows;
   args.columns = c.columns;
   args.by_row = {c.kv_counts.as<int32_t>(), c.kv_blocks.as<int32_t>(), c.kv_slots.as<int32_t>()};
   args.by_column = {c.q_counts.as<int32_t>(), c.q_blocks.as<int32_t>(), c.q_slots.as<int32_t>()};
-  return CudaStatus(kOp, ListBlocks(args, stream));
+  return CudaStatus(kOp, active ? ListActive(args, stream) : ListBlocks(args, stream));
 }
 
 ffi::Error BlockListsInit() {
   static OncePerDevice* once = new OncePerDevice;
-  return CudaStatus(kOp, once->Run([](int) { return PrepareListBlocks(); }));
+  return CudaStatus(kOp, once->Run([](int) {
+    const cudaError_t status = PrepareListBlocks();
+    return status == cudaSuccess ? PrepareListActive() : status;
+  }));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kFirstThreads)
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kFirstThreads + threadIdx.x;
   const uint32_t o = static_cast<uint32_t>(thread % padded);
   const int64_t group = thread / padded, image = group * kFirstImages;
-  if (image >= batch || o >= distinct) return;
+  if (image >= batch || o >= min(distinct, Distinct(stack, 0))) return;
   const LayerView<Index> layer = LayerOf<Index>(stack, 0, n_in);
   const float* rows[kFirstImages];
 #pragma unroll

@@ -96,11 +96,15 @@ StackView ViewOf(const BoundedNetworkArgs& args) {
           args.expand,
           args.out,
           args.codes,
+          args.starts_size,
           args.entries,
           args.weighed,
+          args.bias_size,
           args.n_out,
+          static_cast<uint32_t>(args.n_in),
           static_cast<uint32_t>(args.widest),
-          static_cast<uint32_t>(args.depth)};
+          static_cast<uint32_t>(args.depth),
+          args.bundles};
 }
 
 // What the device has: multiprocessors, and shared memory that a CTA may take.

@@ -18,11 +18,13 @@ struct BoundedNetworkArgs {
   // a unit
   const uint32_t* table;
   const int32_t* starts;
+  int64_t starts_size;
   const void* indices;
   bool wide;  // int32 indices
   const float* weights;
   int64_t entries, weighed;  // indices and weights
   const float* bias;
+  int64_t bias_size;
   const float* uppers;    // [depth]
   const int32_t* expand;  // [n_out], or nullptr
   float* out;             // [batch, n_out]

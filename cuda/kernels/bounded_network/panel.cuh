@@ -110,8 +110,8 @@ class PanelBundle {
 
   __device__ PanelBundle(const LayerView<uint16_t>& view, const PanelPlan& plan, uint32_t bundle) {
     const uint32_t lane = threadIdx.x % 32, mine = threadIdx.x / 32;
-    const uint32_t begin = view.Begin(bundle);
-    length_ = min(view.End(bundle) - begin, uint32_t{kPanelEntries});
+    const uint32_t begin = view.Begin(bundle), end = view.End(bundle);
+    length_ = begin < end ? min(end - begin, uint32_t{kPanelEntries}) : 0;
     any_ = 0;
 #pragma unroll
     for (int s = 0; s < kPanelSteps; ++s) {

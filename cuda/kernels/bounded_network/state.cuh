@@ -35,40 +35,53 @@ struct StackView {
   const int32_t* expand;
   float* out;
   uint8_t* codes;
-  int64_t entries, weighed, n_out;  // entries: indices; weighed: weights
-  uint32_t widest, depth;
+  // Sizes of the packed arrays: `entries` of indices, `weighed` of weights.
+  int64_t starts_size, entries, weighed, bias_size, n_out;
+  uint32_t n_in, widest, depth;
+  bool bundles;  // some layer has them
 };
+
+// What a layer's row of the table says. The table is data of the device, so the host cannot refuse
+// one that points outside of the packed arrays; these functions cut what it says, once a layer, to
+// what there is.
+__device__ inline uint32_t Column(const StackView& stack, uint32_t layer, int column) {
+  return __ldg(stack.table + layer * kTableColumns + column);
+}
 
 __device__ inline int64_t StateOffset(uint32_t slot, uint32_t value, uint32_t widest) {
   return static_cast<int64_t>(slot / kSlots) * kSlots * widest +
          static_cast<int64_t>(value) * kSlots + slot % kSlots;
 }
 
+// Whether a layer's units are bundles.
+__device__ inline bool Bundled(const StackView& stack, uint32_t layer) {
+  return stack.bundles && Column(stack, layer, 7) == kBundle;
+}
+
+// Its rows that have a bias, and a unit with a start and an end.
 __device__ inline uint32_t Distinct(const StackView& stack, uint32_t layer) {
-  return min(__ldg(stack.table + layer * kTableColumns + 4), stack.widest);
+  const int64_t units = stack.starts_size - 1 - Column(stack, layer, 0);
+  const int64_t rows = units * (Bundled(stack, layer) ? kBundle : 1);
+  const int64_t left = min(rows, stack.bias_size - Column(stack, layer, 2));
+  const uint32_t said = min(Column(stack, layer, 4), stack.widest);
+  return static_cast<uint32_t>(min(int64_t{said}, max(left, int64_t{0})));
 }
 
 __device__ inline uint32_t Retires(const StackView& stack, uint32_t layer) {
-  return __ldg(stack.table + layer * kTableColumns + 5);
-}
-
-// Whether a layer's units are bundles.
-__device__ inline bool Bundled(const StackView& stack, uint32_t layer) {
-  return __ldg(stack.table + layer * kTableColumns + 7) == kBundle;
+  return Column(stack, layer, 5);
 }
 
 template <typename Index>
 __device__ LayerView<Index> LayerOf(const StackView& stack, uint32_t layer, uint32_t inputs) {
-  const uint32_t* row = stack.table + layer * kTableColumns;
-  const int64_t entry = 4 * static_cast<int64_t>(__ldg(row + 1));
-  const int64_t weight = 4 * static_cast<int64_t>(__ldg(row + 6));
+  const int64_t entry = 4 * static_cast<int64_t>(Column(stack, layer, 1));
+  const int64_t weight = 4 * static_cast<int64_t>(Column(stack, layer, 6));
   const int64_t rows = Bundled(stack, layer) ? kBundle : 1;
-  const int64_t left = min(stack.entries - entry, (stack.weighed - weight) / rows);
+  const int64_t left = max(min(stack.entries - entry, (stack.weighed - weight) / rows), int64_t{0});
   LayerView<Index> view;
-  view.starts = stack.starts + __ldg(row);
+  view.starts = stack.starts + Column(stack, layer, 0);
   view.indices = static_cast<const Index*>(stack.indices) + entry;
   view.weights = stack.weights + weight;
-  view.bias = stack.bias + __ldg(row + 2);
+  view.bias = stack.bias + Column(stack, layer, 2);
   view.last = inputs == 0 ? 0 : inputs - 1;
   view.entries = inputs == 0 ? 0 : static_cast<uint32_t>(min(left, int64_t{INT32_MAX})) & ~3u;
   return view;
@@ -76,7 +89,7 @@ __device__ LayerView<Index> LayerOf(const StackView& stack, uint32_t layer, uint
 
 // What layer `layer` reads: the distinct values of the one before, or the images.
 __device__ inline uint32_t InputsOf(const StackView& stack, uint32_t layer) {
-  return min(__ldg(stack.table + layer * kTableColumns + 3), stack.widest);
+  return min(Column(stack, layer, 3), layer == 0 ? stack.n_in : stack.widest);
 }
 
 }  // namespace jaxsparse

@@ -4,9 +4,9 @@
 // the same result every time.
 //
 // The flags are not cleared in advance, which would be a kernel of its own in front of every call:
-// whatever lies there is no part unless it is the launch's mark, 64 bits that the launcher draws
-// (NextMark). Every flag that is set is waited for once, and taken back then: so a captured launch,
-// which has the same mark every time it is replayed, finds none of its own.
+// what is there does not count as a part unless it is the launch's mark, 64 bits that the launcher
+// draws (NextMark). Every flag that is set is waited for once, and taken back then: so a captured
+// launch, which has the same mark every time it is replayed, finds none of its own.
 #pragma once
 
 #include "cuda/tile/conv/params.h"

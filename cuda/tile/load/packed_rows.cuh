@@ -27,7 +27,7 @@ struct LayerView {
   uint32_t entries;  // that may be read: a multiple of four
 
   __device__ uint32_t Begin(uint32_t unit) const {
-    return static_cast<uint32_t>(__ldg(starts + unit)) & ~3u;
+    return min(static_cast<uint32_t>(__ldg(starts + unit)), entries) & ~3u;
   }
   __device__ uint32_t End(uint32_t unit) const {
     return min(static_cast<uint32_t>(__ldg(starts + unit + 1)), entries);

@@ -65,9 +65,15 @@ __device__ void StoreVector(const ConvParams& p, int pixel, int column, float4 s
   }
 }
 
-// `Trade`: how a quad turns pairs of columns into runs of eight. `Plain`: results of T, rectified
-// at most, and nothing is added but the bias.
-template <typename T, int TileN, class Trade = QuadTrade, bool Plain = false>
+// The calls that a kernel stores for, and in how much code. kEach: all, in code of its own for each
+// kind. kAny: all, in code that they share, which is less to compile for a kernel of many bodies:
+// 16-bit results are clamped from both sides, in up to eight more instructions for a run of eight.
+// kPlain: calls whose results are of T, rectified at most, and to which nothing is added but the
+// bias.
+enum class Stores { kEach, kAny, kPlain };
+
+// `Trade`: how a quad turns pairs of columns into runs of eight.
+template <typename T, int TileN, class Trade = QuadTrade, Stores kStores = Stores::kEach>
 class ScatterStore {
  public:
   // `column` is the tile's first output channel.
@@ -78,11 +84,19 @@ class ScatterStore {
   // -1. Whole warps.
   __device__ void Store(float (&acc)[TileN / 2], const int (&pixels)[2]) const {
     AddBias(acc);
-    if constexpr (Plain) {
+    if constexpr (kStores == Stores::kPlain) {
       DTypeTraits<T>::kBytes == 4 ? StoreF32<false>(acc, pixels)
                                   : StoreHalf<false, kLow>(acc, pixels);
-      return;
+    } else if constexpr (kStores == Stores::kAny) {
+      StoreAny(acc, pixels);
+    } else {
+      StoreByKind(acc, pixels);
     }
+  }
+
+ private:
+  __device__ __forceinline__ void StoreByKind(float (&acc)[TileN / 2],
+                                              const int (&pixels)[2]) const {
     if (p_.residual == nullptr && p_.gated) Gate(acc);
     if (DTypeTraits<T>::kBytes == 4 || p_.out_f32) {
       p_.residual != nullptr ? StoreF32<true>(acc, pixels) : StoreF32<false>(acc, pixels);
@@ -97,10 +111,12 @@ class ScatterStore {
     }
   }
 
- private:
   // Columns of a run: what a quad trades, 16 bytes a lane of 16-bit elements.
   static constexpr int kRunColumns = 32, kRuns = TileN / kRunColumns;
   static_assert(TileN % kRunColumns == 0, "a tile is whole runs");
+  // Trades on their way.
+  static constexpr int kAtOnce = kRuns <= 3 || kRuns == 5 ? kRuns : kRuns % 4 == 0 ? 4 : 3;
+  static_assert(kRuns % kAtOnce == 0, "a row of a tile is whole groups of runs");
   enum Bounds { kNone, kLow, kBoth };  // that results are clamped to
 
   // The first of the pair of columns that this lane holds of every eight.
@@ -131,6 +147,118 @@ class ScatterStore {
   __device__ void Gate(float (&values)[Count]) const {
 #pragma unroll
     for (float& v : values) v = Gated(v, p_.gate_a, p_.gate_b);
+  }
+
+  // Group after group of runs: added to, gated, clamped, stored. Results of 16 bits are rounded and
+  // then clamped, as StoreHalf does it.
+  __device__ void StoreAny(float (&acc)[TileN / 2], const int (&pixels)[2]) const {
+    const bool f32 = DTypeTraits<T>::kBytes == 4 || p_.out_f32;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int64_t row = RowAt(pixels[h]);
+#pragma unroll
+      for (int begin = 0; begin < kRuns; begin += kAtOnce) {
+        if (p_.residual != nullptr) {
+          f32 ? AddGroupF32(acc, pixels[h], row, h, begin)
+              : AddGroupHalf(acc, pixels[h], row, h, begin);
+        }
+        if (p_.gated) GateGroup(acc, h, begin);
+        f32 ? StoreGroupF32(acc, pixels[h], row, h, begin)
+            : StoreGroupHalf(acc, pixels[h], row, h, begin);
+      }
+    }
+  }
+
+  // Pair i of run r of row h.
+  __device__ static float& Of(float (&acc)[TileN / 2], int h, int r, int i, int element) {
+    return acc[4 * (4 * r + i) + 2 * h + element];
+  }
+
+  __device__ void AddGroupF32(float (&acc)[TileN / 2], int pixel, int64_t row, int h,
+                              int begin) const {
+    const float* from = static_cast<const float*>(p_.residual) + row;
+#pragma unroll
+    for (int r = begin; r < begin + kAtOnce; ++r) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int c = FirstOfPair() + r * kRunColumns + 8 * i;
+        if (pixel < 0 || c >= p_.out_c) continue;
+        const float2 v = __ldg(reinterpret_cast<const float2*>(from + c));
+        Of(acc, h, r, i, 0) += v.x;
+        Of(acc, h, r, i, 1) += v.y;
+      }
+    }
+  }
+
+  __device__ void AddGroupHalf(float (&acc)[TileN / 2], int pixel, int64_t row, int h,
+                               int begin) const {
+    if constexpr (DTypeTraits<T>::kBytes == 2) {
+      uint4 residual[2] = {};
+#pragma unroll
+      for (int r = begin; r < begin + kAtOnce; ++r) {
+        if ((r - begin) % 2 == 0) {
+#pragma unroll
+          for (int j = 0; j < 2 && r + j < begin + kAtOnce; ++j) {
+            residual[j] = ReadRun(pixel, 2 * (row + FirstOfRun()), r + j);
+          }
+        }
+        const uint4& v = residual[(r - begin) % 2];
+        uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
+        trade_.ToPairs(pairs);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 pair = DTypeTraits<T>::Unpack(pairs[i]);
+          Of(acc, h, r, i, 0) += pair.x;
+          Of(acc, h, r, i, 1) += pair.y;
+        }
+      }
+    }
+  }
+
+  __device__ void GateGroup(float (&acc)[TileN / 2], int h, int begin) const {
+#pragma unroll
+    for (int r = begin; r < begin + kAtOnce; ++r) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        float& v = Of(acc, h, r, i / 2, i % 2);
+        v = Gated(v, p_.gate_a, p_.gate_b);
+      }
+    }
+  }
+
+  __device__ void StoreGroupF32(float (&acc)[TileN / 2], int pixel, int64_t row, int h,
+                                int begin) const {
+    float* to = static_cast<float*>(p_.out) + row;
+#pragma unroll
+    for (int r = begin; r < begin + kAtOnce; ++r) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int c = FirstOfPair() + r * kRunColumns + 8 * i;
+        if (pixel < 0 || c >= p_.out_c) continue;
+        *reinterpret_cast<float2*>(to + c) =
+            make_float2(Clamp(Of(acc, h, r, i, 0), p_.low, p_.high),
+                        Clamp(Of(acc, h, r, i, 1), p_.low, p_.high));
+      }
+    }
+  }
+
+  __device__ void StoreGroupHalf(float (&acc)[TileN / 2], int pixel, int64_t row, int h,
+                                 int begin) const {
+    if constexpr (DTypeTraits<T>::kBytes == 2) {
+      char* to = static_cast<char*>(p_.out) + 2 * (row + FirstOfRun());
+      uint32_t v[kAtOnce][4];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        Round<false, kBoth>(acc, h, begin + i, {}, v[i]);
+        trade_.ToRuns(v[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int c = (begin + i) * kRunColumns;
+        if (pixel < 0 || FirstOfRun() + c >= p_.out_c) continue;
+        *reinterpret_cast<uint4*>(to + 2 * c) = make_uint4(v[i][0], v[i][1], v[i][2], v[i][3]);
+      }
+    }
   }
 
   // Pairs of columns: a quad writes 32 contiguous bytes, one whole sector.
@@ -174,9 +302,6 @@ class ScatterStore {
   template <bool kResidual, Bounds kBounds>
   __device__ void StoreHalf(const float (&acc)[TileN / 2], const int (&pixels)[2]) const {
     if constexpr (DTypeTraits<T>::kBytes == 2) {
-      // Trades on their way.
-      constexpr int kAtOnce = kRuns <= 3 || kRuns == 5 ? kRuns : kRuns % 4 == 0 ? 4 : 3;
-      static_assert(kRuns % kAtOnce == 0, "a row of a tile is whole groups of runs");
       const int first = FirstOfRun();
 #pragma unroll
       for (int h = 0; h < 2; ++h) {

@@ -35,9 +35,9 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   const Pick pick(p);
   const RowList list = p.rows[pick.source()];  // held: slow to read where it is
   switch (pick.variant()) {
-#define JAXSPARSE_VARIANT(number, name, ...)                             \
-  case number:                                                           \
-    RunMaskedConvMma<MmaConfig<T, __VA_ARGS__, Ragged>>(mma, list, raw); \
+#define JAXSPARSE_VARIANT(number, name, ...)                                        \
+  case number:                                                                      \
+    RunMaskedConvMma<OneOfMany<MmaConfig<T, __VA_ARGS__, Ragged>>>(mma, list, raw); \
     break;
 #include "masked_conv_mma_table.inc"
 #undef JAXSPARSE_VARIANT

@@ -6,8 +6,16 @@
 
 #include "cuda/index/cost.cuh"
 #include "cuda/kernels/masked_conv/device/params.h"
+#include "cuda/tile/store/scatter.cuh"
 
 namespace jaxsparse {
+
+// The configuration of a body among others in one kernel.
+template <typename Config>
+struct OneOfMany : Config {
+  static constexpr Stores kStores =
+      Config::kStores == Stores::kEach ? Stores::kAny : Config::kStores;
+};
 
 // The candidate to run, the same in every thread of the grid.
 class Pick {

@@ -45,6 +45,7 @@ struct MmaConfig {
   using Gather = MmaGather<Rows, RaggedPixels>;
   using Weights = MmaWeights<T, kTileN>;
   using Product = MmaProduct<T, kTileM, kTileN>;
+  static constexpr Stores kStores = Stores::kEach;
   using Schedule = TileSchedule<kTileM, kTileN, 1, 1, false>;
 
   struct alignas(128) Shared {
@@ -168,7 +169,7 @@ __device__ __forceinline__ void RunMaskedConvMma(const MmaParams& p, const RowLi
       load.End();
       stage = stage + 1 == C::kStages ? 0 : stage + 1;
     }
-    product.Store(p, s.n_tile * C::kTileN, shared.rows.tile[slot].pixel);
+    product.template Store<C::kStores>(p, s.n_tile * C::kTileN, shared.rows.tile[slot].pixel);
     slot = slot + 1 == C::kSlots ? 0 : slot + 1;
   }
   if (p.conv.zero_fill) FillUnset(p.conv, DTypeTraits<typename C::T>::kBytes);

@@ -75,6 +75,7 @@ class MmaProduct {
   }
 
   // `column`: the tile's first; `pixels`: of its rows.
+  template <Stores kStores>
   __device__ __forceinline__ void Store(const MmaParams& p, int column, const int32_t* pixels) {
     const int lane_row = row_ + threadIdx.x % 32 / 4;
     if (p.ragged_out) {
@@ -83,7 +84,7 @@ class MmaProduct {
       for (int i = 0; i < kBlocks; ++i) StoreRagged(p, first, pixels + lane_row + 16 * i, i);
       return;
     }
-    const ScatterStore<T, kColumns> store(p.conv, column + column_);
+    const ScatterStore<T, kColumns, QuadTrade, kStores> store(p.conv, column + column_);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       const int row = lane_row + 16 * i;

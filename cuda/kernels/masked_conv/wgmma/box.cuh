@@ -29,6 +29,7 @@ template <typename Element, int M, int N, int StageCount, int StreamFlag, bool P
 struct BoxConvConfig {
   using T = Element;
   static constexpr bool kPlain = Plain;
+  static constexpr Stores kStores = Plain ? Stores::kPlain : Stores::kEach;
   static constexpr int kTileM = M, kTileN = N, kStages = StageCount;
   static constexpr int kCluster = 1, kSplitK = 1;
   static constexpr bool kStreamK = StreamFlag != 0;

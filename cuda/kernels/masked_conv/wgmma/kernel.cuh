@@ -66,6 +66,7 @@ template <typename Element, int M, int N, int StageCount, int ClusterSize, int S
 struct MaskedConvConfig {
   using T = Element;
   static constexpr bool kPlain = Plain;
+  static constexpr Stores kStores = Plain ? Stores::kPlain : Stores::kEach;
   static constexpr int kTileM = M, kTileN = N, kStages = StageCount;
   static constexpr int kCluster = ClusterSize, kSplitK = SplitParts;
   static constexpr bool kStreamK = StreamFlag != 0;
@@ -193,8 +194,8 @@ template <typename C>
 __device__ __forceinline__ void StoreTile(const ConvParams& p, typename C::Shared& shared,
                                           typename C::Mma& mma, int column, const int32_t* pixels) {
   using Trade = typename decltype(shared.trade)::Trade;
-  const ScatterStore<typename C::T, C::kTileN, Trade, C::kPlain> store(p, column,
-                                                                       shared.trade.Make());
+  const ScatterStore<typename C::T, C::kTileN, Trade, C::kStores> store(p, column,
+                                                                        shared.trade.Make());
   const int lane_row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
 #pragma unroll
   for (int i = 0; i < C::kBlocks; ++i) {

@@ -5,7 +5,7 @@
 
 #include "cuda/core/device.h"
 #include "cuda/core/launch.h"
-#include "cuda/kernels/sparse_attention/mma/delta.h"
+#include "cuda/kernels/sparse_attention/delta.h"
 #include "cuda/kernels/sparse_attention/mma/kernels.h"
 
 namespace jaxsparse {
@@ -111,7 +111,7 @@ const char* AttentionMmaReason(const AttentionArgs& a) {
 }
 
 cudaError_t PrepareAttentionMma() {
-  cudaError_t status = PrepareAttentionDelta();
+  cudaError_t status = cudaSuccess;
   for (int type = 0; type < kAttentionTypes; ++type) {
     for (const ForwardKernel& kernel : ForwardKernels(static_cast<AttentionType>(type))) {
       if (status == cudaSuccess) status = PrepareKernel(kernel.entry, kAttentionSharedBytes);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cuda/core/device.h"
+#include "cuda/kernels/sparse_attention/delta.h"
 #include "cuda/kernels/sparse_attention/wgmma/grad/setup.h"
 #include "cuda/kernels/sparse_attention/wgmma/grad/variant.h"
 #include "cuda/kernels/sparse_attention/wgmma/launch.h"
@@ -66,6 +67,8 @@ cudaError_t LaunchHopperBackward(const AttentionGradArgs& a, DType type, cudaStr
     const cudaError_t status = cudaMemsetAsync(counters, 0, 2 * sizeof(int), stream);
     if (status != cudaSuccess) return status;
   }
+  const cudaError_t status = LaunchAttentionDelta(a, type, stream);
+  if (status != cudaSuccess) return status;
   if (type == DType::kBF16) return LaunchDepth<__nv_bfloat16>(a, type, counters, stream);
   return LaunchDepth<__half>(a, type, counters, stream);
 }

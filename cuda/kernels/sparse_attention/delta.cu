@@ -1,5 +1,5 @@
 // delta = rowsum(gout * out) - glse, what every query's dP is measured from.
-#include "cuda/kernels/sparse_attention/mma/delta.h"
+#include "cuda/kernels/sparse_attention/delta.h"
 
 #include <algorithm>
 
