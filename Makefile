@@ -6,6 +6,7 @@ JAX ?= jax>=0.10.2
 VENV ?= build/venv
 JOBS ?= 2
 TESTS ?= tests
+REPORT ?= build/$(notdir $(VENV)).xml
 WHEEL ?=
 FOLDERS := jaxsparse cuda cpu cmake CMakeLists.txt pyproject.toml
 SOURCES := $(shell git ls-files $(FOLDERS) 2>/dev/null | grep . || find $(FOLDERS) -type f -not -name '*.pyc' -not -name '*.so' 2>/dev/null)
@@ -18,12 +19,23 @@ PROGRESS := -e 's/^\( *\(\[[0-9]*\/[0-9]*\]\|-- \|\*\*\* \).\{0,140\}\).*/\1/p' 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: test demo check docs dev native wheel aarch64 clean FORCE
+.PHONY: test skips demo check docs dev native wheel aarch64 asan ubsan tsan fuzz test-gpu gpu-check clean FORCE
 
-# The wheel is built in its own environment, installed in a clean one, and tested from outside of the tree.
+# The wheel is built in its own environment, installed in a clean one, and tested from outside of the tree. worksteal: a
+# worker keeps to its half of the tests, in order, so that what several tests of a file compile is compiled once. REPORT:
+# a JUnit file of what passed and what was skipped, for `make skips`.
 test: $(VENV)/installed
 	mkdir -p build/outside && cd build/outside && $(abspath $(VENV))/bin/python -m pytest \
-	  -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -n $(JOBS) $(addprefix $(CURDIR)/,$(TESTS))
+	  -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -n $(JOBS) --dist worksteal --junitxml $(abspath $(REPORT)) \
+	  $(addprefix $(CURDIR)/,$(TESTS))
+
+# A test that was skipped in each of these runs tests nothing, unless it needs what no machine of ours for CI has (a GPU,
+# data files), is run by `make check`, or is a case that an implementation does not have.
+REPORTS ?= build/venv.xml build/newest.xml
+ELSEWHERE = GPU|CUDA|cuda|mma.sync|Hopper|compute capability|torch|JAXSPARSE_DATA|no mypy|no pyright
+NO_CASE = the reference|one kernel for all calls|16 bytes|16-byte|the same network|not on this device
+skips:
+	$(PYTHON) cmake/report_tests.py $(REPORTS) --but '$(ELSEWHERE)|$(NO_CASE)'
 
 demo: $(VENV)/installed
 	$(VENV)/bin/python examples/demo.py
@@ -97,6 +109,32 @@ wheel:
 # The CPU module for aarch64, cross-compiled, and its smoke test under qemu.
 aarch64: $(VENV)/installed
 	JOBS=$(JOBS) cmake/cross_aarch64.sh
+
+# The CPU module with a sanitizer, under build/<name>; SUITE: what runs with it (cmake/sanitize/run.sh has a default).
+SUITE ?=
+asan ubsan tsan: $(NATIVE)/installed
+	JOBS=$(JOBS) cmake/sanitize/run.sh $@ $(SUITE)
+
+# Random problems of every operation against float64: values, gradients, vmap, a mesh, any choice of variants; on a GPU
+# where JAX sees one. SEED=new draws a seed. What fails is printed with the line that runs it again.
+SECONDS ?= 60
+SEED ?= 0
+fuzz: $(VENV)/installed
+	cd build && $(abspath $(VENV))/bin/python $(CURDIR)/tests/fuzz/run.py --seconds $(SECONDS) --seed $(SEED)
+
+# The tests on a machine with a GPU, and one table of what passed, failed, and was skipped why.
+test-gpu: $(VENV)/installed
+	mkdir -p build/outside && cd build/outside && { $(abspath $(VENV))/bin/python -m pytest -q -n $(JOBS) \
+	  --junitxml $(CURDIR)/build/gpu.xml -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) $(addprefix $(CURDIR)/,$(TESTS)) || true; }
+	$(VENV)/bin/python cmake/report_tests.py build/gpu.xml
+
+# NVIDIA's checkers over small problems of the kernels, called from JAX. TOOLS: which; COUNT: problems of each operation.
+TOOLS ?= memcheck racecheck initcheck synccheck
+COUNT ?= 6
+gpu-check: $(VENV)/installed
+	cd build && for tool in $(TOOLS); do XLA_PYTHON_CLIENT_ALLOCATOR=platform XLA_PYTHON_CLIENT_PREALLOCATE=false \
+	  compute-sanitizer --tool $$tool --target-processes all --error-exitcode 9 --kernel-regex kns=jaxsparse \
+	  $(abspath $(VENV))/bin/python $(CURDIR)/tests/fuzz/run.py --count $(COUNT) --seed $(SEED) --seconds 3000 || exit 1; done
 
 clean:
 	rm -rf build dist

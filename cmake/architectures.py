@@ -20,6 +20,9 @@ from typing import NamedTuple
 #: What a wheel for everybody holds. sm_90a is not forward compatible, so PTX comes from sm_100.
 RELEASE = "80-real;86-real;89-real;90a-real;100-real;100-virtual;120-real"
 KNOWN = (80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)
+#: GPUs of one major version, each of which runs the machine code of those before it. Those
+#: of integrated devices (87, 88, 110) stand alone.
+FAMILIES = ((80, 86, 89), (100, 103), (120, 121))
 _ENTRY = re.compile(r"(?:sm_|compute_)?(\d+)(a|f)?(-real|-virtual)?")
 
 
@@ -108,7 +111,17 @@ def meeting(need: str, entries: list[Entry]) -> list[Entry]:
     """The entries that a file with this need is compiled for."""
     if need == "any":
         return entries
+    if need == "family":
+        return [e for e in entries if e.kind != "-real" or not _has_older(e, entries)]
     return [e for e in entries if f"{e.number}{e.feature}" == need]
+
+
+def _has_older(entry: Entry, entries: list[Entry]) -> bool:
+    """Whether the list has machine code for an older GPU of the entry's family."""
+    family = next((f for f in FAMILIES if entry.number in f), ())
+    older = family[: family.index(entry.number)] if family else ()
+    held = {e.number for e in entries if not e.feature and e.kind != "-virtual"}
+    return not entry.feature and not held.isdisjoint(older)
 
 
 def base(entry: Entry) -> str:

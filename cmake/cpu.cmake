@@ -30,4 +30,12 @@ target_include_directories(_cpu PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURR
 target_include_directories(_cpu SYSTEM PRIVATE ${JAXSPARSE_XLA_INCLUDE})
 jaxsparse_contracts(cpu _cpu)
 target_compile_options(_cpu PRIVATE -O3 -Wall -Wextra)
+
+# make asan, make ubsan, make tsan: the module with a sanitizer of the compiler, which stops at the first finding.
+set(JAXSPARSE_SANITIZE "" CACHE STRING "address, undefined or thread: build the CPU module with this sanitizer")
+if(JAXSPARSE_SANITIZE)
+  set(sanitize -fsanitize=${JAXSPARSE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(_cpu PRIVATE ${sanitize} -fno-sanitize=vptr -g1 -O1)
+  target_link_options(_cpu PRIVATE ${sanitize})
+endif()
 install(TARGETS _cpu LIBRARY DESTINATION jaxsparse)

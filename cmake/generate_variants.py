@@ -3,9 +3,10 @@ table.
 
 `generate_variants.py <table>.toml --out-dir D` writes, for the op that the table names,
 
-- `D/<op>_<variant>_<dtype>.cu`, one per row and dtype, where the table has a `[unit]` with a
-  `template` (a `str.format` string over the row's fields, `dtype` and `dtype_cpp`) and `dtypes`
-  (name -> C++ type); `suffix` changes `.cu`;
+- `D/<op>_<variant>.cu`, where the table has a `[unit]` with a `template` (a `str.format` string
+  over the row's fields, `dtype` and `dtype_cpp`) and `dtypes` (name -> C++ type): the row in all
+  dtypes, and with `rows` as many rows, from this one on, since the headers of a unit take the
+  compiler a second; `suffix` changes `.cu`;
 - `D/<op>_table.inc`: `JAXSPARSE_VARIANT(number, "name", <columns...>)` a row, in the order of
   `[op] columns`;
 - `D/<op>_variants.json`: `{"op", "columns", "variants": [{"name", "number", ...fields}]}`;
@@ -56,13 +57,17 @@ def launcher_line(row: Row, columns: list[str]) -> str:
     return f"JAXSPARSE_VARIANT({', '.join(map(literal, fields))})\n"
 
 
-def units(op: str, unit: Row, row: Row) -> dict[str, str]:
-    """File name -> text of the row's translation units."""
+def units(op: str, unit: Row, rows: list[Row]) -> dict[str, str]:
+    """File name -> text of the translation units."""
+    each, suffix = unit.get("rows", 1), unit.get("suffix", ".cu")
+    template = unit["template"].lstrip("\n")
     return {
-        f"{op}_{row['name']}_{dtype}{unit.get('suffix', '.cu')}": unit["template"]
-        .lstrip("\n")
-        .format(**row, dtype=dtype, dtype_cpp=cpp)
-        for dtype, cpp in unit["dtypes"].items()
+        f"{op}_{rows[begin]['name']}{suffix}": "\n".join(
+            template.format(**row, dtype=dtype, dtype_cpp=cpp)
+            for row in rows[begin : begin + each]
+            for dtype, cpp in unit["dtypes"].items()
+        )
+        for begin in range(0, len(rows), each)
     }
 
 
@@ -80,8 +85,7 @@ def generate(table: Row, out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     files: dict[str, str] = {}
     if "unit" in table:
-        for row in parametric:
-            files |= units(op, table["unit"], row)
+        files |= units(op, table["unit"], parametric)
     for name, text in files.items():
         write(out / name, text)
     write(out / f"{op}_table.inc", "".join(launcher_line(row, columns) for row in parametric))

@@ -17,8 +17,7 @@ target has the same operands, results and attributes on the platforms `cpu` (`cp
 - Workspace holds no values. Its size is asked of the native module while tracing.
 - A call that breaks a shape, a type, a range or a relation below is refused with an error that
   names it, before a pointer is computed or a kernel is launched. Numbers in the data (ids, sizes,
-  starts) never lead out of bounds: what is out of range is skipped or clamped. On CUDA the table of
-  `jaxsparse_bounded_network` is an exception: it is on the device, and taken as it is.
+  starts, rows of a table) never lead out of bounds: what is out of range is skipped or clamped.
 - No handler allocates device memory, synchronises, or branches on device data on the host. The same
   attributes and shapes make the same launches.
 - Any size may be 0. Offsets into arrays are 64-bit.
