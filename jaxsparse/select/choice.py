@@ -2,8 +2,12 @@
 
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+import functools
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +64,10 @@ class Offer:
         together: the candidates of the one call whose kernel chooses; empty where there are none.
         tiles: of a full mask, list by list.
         against: why there is no such call.
+        ladder: which of them to take up to which density, where no table says more: the density is
+            known on the device, and `lax.switch` takes one.
+        reach: the log distance up to which a table's entry of another shape, of the same dtype,
+            stands for this one; inf takes the nearest, of whatever dtype.
     """
 
     names: tuple[str, ...]
@@ -68,6 +76,8 @@ class Offer:
     together: tuple[Candidate, ...] = ()
     tiles: tuple[int, ...] = (1,)
     against: Against = Against.NOT_OFFERED
+    ladder: tuple[Rung, ...] = ()
+    reach: float = math.log(4)
 
     @property
     def by_device(self) -> bool:
@@ -115,11 +125,19 @@ class Choice:
     @property
     def why(self) -> str:
         """The reason in a sentence."""
-        facts = vars(self) | {"variant": self.first}
-        said = self.reason.value.format(**facts)
         if self.against_device is None:
-            return said
-        return f"{said}; not on the device: {self.against_device.value.format(**facts)}"
+            return self.reason_why
+        speaks = self.against_device.value.format(**self._facts)
+        return f"{self.reason_why}; not on the device: {speaks}"
+
+    @property
+    def reason_why(self) -> str:
+        """The reason alone, without what speaks against a choice on the device."""
+        return self.reason.value.format(**self._facts)
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return vars(self) | {"variant": self.first}
 
     def variant(self, counts: Sequence[int], n_tiles: int) -> str:
         """The variant that runs where list i has `counts[i]` tiles; `n_tiles` are all of list 0."""
@@ -189,3 +207,52 @@ def chooser(op: str) -> Chooser[Any]:
 def choosers() -> tuple[str, ...]:
     """The ops that have one."""
     return tuple(_choosers)
+
+
+Asked = ParamSpec("Asked")
+Made = TypeVar("Made")
+
+
+class Remembered(Generic[Asked, Made]):
+    """A function that keeps the `most` latest results by `key(*args)`, and none of its arguments:
+    a weight that is dropped is freed.
+
+    Args:
+        function: what is called for a key that is not kept.
+        key: equal where the results are; it takes the function's arguments.
+        most: how many results are kept.
+    """
+
+    def __init__(
+        self, function: Callable[Asked, Made], key: Callable[Asked, Hashable], most: int
+    ) -> None:
+        self._function, self._key, self._most = function, key, most
+        self._kept: OrderedDict[Hashable, Made] = OrderedDict()
+        self._lock = threading.Lock()
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Asked.args, **kwargs: Asked.kwargs) -> Made:
+        """The result for `key(*args)`: kept, or worked out now."""
+        name = self._key(*args, **kwargs)
+        with self._lock:
+            if name in self._kept:
+                self._kept.move_to_end(name)
+                return self._kept[name]
+        made = self._function(*args, **kwargs)
+        with self._lock:
+            self._kept[name] = made
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        return made
+
+    def cache_clear(self) -> None:
+        """Forget every result."""
+        with self._lock:
+            self._kept.clear()
+
+
+def remember(
+    key: Callable[Asked, Hashable], most: int = 1024
+) -> Callable[[Callable[Asked, Made]], Remembered[Asked, Made]]:
+    """Decorate a function as `Remembered`."""
+    return lambda function: Remembered(function, key, most)

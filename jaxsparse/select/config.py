@@ -111,7 +111,7 @@ def config(
             checked when it is called.
     """
     if selection is not None and (not isinstance(selection, str) or selection not in SELECTIONS):
-        raise ValueError(f"selection={selection!r} is none of {', '.join(SELECTIONS)}")
+        raise ValueError(f"selection={selection!r} is not one of {', '.join(SELECTIONS)}")
     if tuning is not None and not isinstance(tuning, TuningTable):
         raise TypeError(f"tuning must be a TuningTable, not {type(tuning).__name__}")
     variant_of = variant.op if isinstance(variant, Variant) else None

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import jax
@@ -20,15 +20,28 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """Of a call that computes a part of its channels: counts int32[] on the device; what they say
+    of a run by an implementation, its own choice and a sentence; and what the parts may be.
+    """
+
+    counts: tuple[jax.Array, ...]
+    ran: Callable[[str, Sequence[int]], tuple[Choice | None, str]]
+    offered: str
+
+
 @dataclasses.dataclass
 class Call:
     """One call of an op: what was chosen when it was traced, and what its index held each time it
     ran.
 
     `n_tiles`, `counts` and `lists` count in `unit`s; `against` says why other variants and
-    implementations did not run; `fault` says what an overflow means where it is not an index's.
-    `work` is the most that the call multiplies and moves, from its shapes (None: an op without
-    products).
+    implementations could not run, `passed_over` why those that could did not; `fault` says what an
+    overflow means where it is not an index's. `work` is the most that the call multiplies and
+    moves, from its shapes (None: an op without products). `parts` and `active` are what a call with
+    masks of channels offers, and the numbers of active channels of each run; `choice` is that of
+    all channels.
     """
 
     op: str
@@ -43,13 +56,19 @@ class Call:
     unit: str = "tiles"
     fault: str = ""
     work: Work | None = None
+    parts: Parts | None = None
+    active: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
+    passed_over: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def variant(self, count: int) -> str:
         """The variant that ran on an index with `count` units."""
-        if self.choice is None:
+        return self._variant(self.choice, count)
+
+    def _variant(self, choice: Choice | None, count: int) -> str:
+        if choice is None:
             return self.implementation
         others = next((rest for first, *rest in self.lists if first == count), ())
-        return self.choice.variant((count, *others), self.n_tiles)
+        return choice.variant((count, *others), self.n_tiles)
 
     def __str__(self) -> str:
         why = self.choice.why if self.choice else "no variants"
@@ -57,14 +76,24 @@ class Call:
         if self.work is not None:
             most = f"{self.work.flops / 1e9:.4g} GFLOP, {self.work.bytes / 1e6:.4g} MB"
             lines.append(f"  at most {most}")
-        for count in self.counts:
-            ran = self.variant(count)
-            lines.append(f"  ran {ran}: {self._counted(count, dense=ran == DENSE)}")
+        if self.parts is not None:
+            lines.append(f"  runs {self.parts.offered}")
+        for run, count in enumerate(self.counts):
+            choice, part = self.choice, ""
+            if self.parts is not None:
+                choice, part = self.parts.ran(self.implementation, self.active[run])
+                part = f"; {part}"
+            ran = self._variant(choice, count)
+            lines.append(f"  ran {ran}: {self._counted(count, dense=ran == DENSE)}{part}")
         if self.overflows:
             runs = f"{self.overflows} of {len(self.counts)} runs"
             overflow = f"overflow in {runs}, which left {self.unit} out: raise capacity"
             lines.append(f"  in {runs} {self.fault}" if self.fault else f"  {overflow}")
-        lines += [f"  not {name}: {reason}" for name, reason in self.against.items()]
+        not_run = self.passed_over | self.against
+        reasons = {reason: list[str]() for reason in not_run.values()}
+        for name, reason in not_run.items():
+            reasons[reason].append(name)
+        lines += [f"  not {', '.join(names)}: {reason}" for reason, names in reasons.items()]
         return "\n".join(lines)
 
     def _counted(self, count: int, *, dense: bool) -> str:
@@ -155,10 +184,12 @@ def explain(
         index that an op builds itself is not.
 
     Raises:
-        TypeError: when `fn` is not callable.
+        TypeError: when `fn` is not callable; for a string among the arguments that is not named in
+            `static_argnames`.
     """
     if not callable(fn):
         raise TypeError(f"explain: fn must be callable, not a {type(fn).__name__}")
+    _check_static(args, kwargs, static_argnames)
     token = next(_tokens)
     _open[token], _gathered[token] = [], []
     try:
@@ -170,6 +201,26 @@ def explain(
         return Explanation(_open[token], result, _gathered[token])
     finally:
         del _open[token], _gathered[token]
+
+
+def _check_static(
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    static_argnames: str | Iterable[str] | None,
+) -> None:
+    """A string is not an array: it is named, or not an argument."""
+    if static_argnames is None:
+        for name, value in kwargs.items():
+            if isinstance(value, str):
+                raise TypeError(
+                    f"explain: {name}={value!r} is not an array: add static_argnames={name!r}"
+                )
+        for place, value in enumerate(args):
+            if isinstance(value, str):
+                raise TypeError(
+                    f"explain: argument {place} of fn, {value!r}, is not an array: give it by "
+                    "name, and that name in static_argnames="
+                )
 
 
 def watched() -> bool:
@@ -185,13 +236,14 @@ def record(
     index: Any,
     unit: str = "tiles",
     work: Callable[[], Work] | None = None,
+    parts: Parts | None = None,
 ) -> None:
     """Note a call, when `explain` is watching this trace.
 
     `implementations` is platform -> implementation; `choose(implementation)` gives its choice and
     what speaks against other variants (None: the op has no variants). `index`, or what it returns
     when called, has n_tiles, count and overflow, in `unit`s (None: nothing is counted). `work`
-    gives the most that the call does.
+    gives the most that the call does; `parts` is of its channels.
     """
     token = settings().explain
     if token is None or token not in _open:
@@ -199,22 +251,50 @@ def record(
     platform = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
     name = implementations.get(platform, implementations.get("other", "reference"))
     choice, against = choose(name) if choose else (None, {})
+    passed_over = {n: why for n, why in _other_variants(choice).items() if n not in against}
     against = {**against, **_other_implementations(name, platform)}
     index = index() if callable(index) else index
     n_tiles, fault = getattr(index, "n_tiles", 0), getattr(index, "fault", "")
     call = Call(op, shapes, name, choice, against, n_tiles, unit=unit, fault=fault)
+    call.passed_over = passed_over
     call.work = work() if work else None
+    # A Call outlives the trace; the counts are its callback's.
+    call.parts = None if parts is None else dataclasses.replace(parts, counts=())
     _open[token].append(call)
     if index is None:
         return
 
-    def ran(overflow: np.ndarray, *counts: np.ndarray) -> None:
+    def ran(overflow: np.ndarray, active: Sequence[np.ndarray], *counts: np.ndarray) -> None:
+        call.active.append(tuple(map(int, active)))
         call.counts.append(int(counts[0]))
         call.lists.append(tuple(map(int, counts)))
         call.overflows += int(overflow)
 
     others = [other.count for other in getattr(index, "others", ())]
-    jax.debug.callback(ran, index.overflow, index.count, *others)
+    active = () if parts is None else parts.counts
+    jax.debug.callback(ran, index.overflow, active, index.count, *others)
+
+
+def _other_variants(choice: Choice | None) -> dict[str, str]:
+    """Why the variants that take the problem, and are not chosen, did not run."""
+    if choice is None:
+        return {}
+    chosen = {rung.variant for rung in choice.rungs} | {c.variant for c in choice.candidates}
+    against = {}
+    for name in choice.names:
+        if name in chosen:
+            continue
+        if choice.candidates:
+            why = "not among the candidates of the kernel's own choice"
+        elif len(choice.rungs) > 1:
+            why = "not among the branches of lax.switch"
+        else:
+            why = f"possible, too; {choice.first} is chosen ({choice.reason_why})"
+        us, next_us = choice.us, choice.runner_up_us
+        if name == choice.runner_up and us is not None and next_us is not None:
+            why += f", at {us:.1f} us on average; this one at {next_us:.1f}"
+        against[name] = why
+    return against
 
 
 def _other_implementations(name: str, platform: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import dataclasses
 from jaxsparse.core.device import is_hopper
 from jaxsparse.select.choice import Chooser, Offer, register
 from jaxsparse.select.problem import Problem
-from jaxsparse.select.table import DENSE
+from jaxsparse.select.table import DENSE, Measured
 from jaxsparse.select.variants import also_runs, table
 
 OP = "masked_matmul"
@@ -23,14 +23,12 @@ SAMPLED = "sampled"
 SORTED = "sorted"
 #: Panels of an operand that lies transposed: it transposes what the mask keeps.
 TURNED = "turned"
-#: Blocks of fewer rows than this lost to the dense product at every density that was measured.
-FEW_ROWS = 8
-#: Panels, 128 rows by 256 columns, that an H200 needs to be half full.
-FILLING_TILES = 66
-#: Share of kept blocks, in twentieths, from which the dense product was the faster one (H200,
-#: 4096 x 4096 by 4096 x 2048, float32): where TMA loads whole blocks; where columns are picked, of
-#: an operand or of the result.
-DENSE_FROM = {"boxes": 0.6, "picked": 0.2, "sampled": 0.15}
+#: `few_rows`: blocks of fewer lost to the dense product at every density that was measured.
+#: `filling_tiles`: panels, 128 rows by 256 columns, that leave the device half full. `dense_from`:
+#: share of kept blocks, in twentieths, from which the dense product was the faster one (4096 x 4096
+#: by 4096 x 2048, float32): where TMA loads whole blocks ("boxes"); where columns are "picked"; of
+#: the result ("sampled").
+_MEASURED = Measured(OP, "cuda")
 
 for _platform in ("cpu", "cuda"):
     also_runs(OP, _platform, DENSE)
@@ -134,7 +132,7 @@ def against(problem: MatmulProblem) -> dict[str, str]:
 def _turns(problem: MatmulProblem) -> bool:
     """Whether a lies transposed in memory, and would run as panels."""
     tiles = problem.lists * -(-problem.a[1] // 128) * -(-problem.b[2] // 256)
-    return problem.turned and tiles >= FILLING_TILES
+    return problem.turned and tiles >= _MEASURED("filling_tiles")
 
 
 def _lose(problem: MatmulProblem) -> bool:
@@ -153,8 +151,8 @@ def _lose(problem: MatmulProblem) -> bool:
     whole = 64 if place == 2 else 128 // problem.itemsize
     boxes = rows % 32 == 0 and columns % whole == 0
     kind = "boxes" if boxes else "sampled" if place == 2 else "picked"
-    few = problem.density is not None and problem.density >= DENSE_FROM[kind]
-    return rows < FEW_ROWS or few
+    few = problem.density is not None and problem.density >= _MEASURED("dense_from", kind)
+    return rows < _MEASURED("few_rows") or few
 
 
 def reason_against(problem: MatmulProblem, variant: str) -> str | None:

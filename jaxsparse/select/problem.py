@@ -29,6 +29,11 @@ class Problem:
     asked: str = ""
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """What the rates of an op without waves are known by: its features."""
+        return tuple(int(self.features[name]) for name in sorted(self.features))
+
+    @property
     def called(self) -> str:
         """The op that the user called."""
         return self.asked or self.op

@@ -3,6 +3,7 @@ first, then they are ordered by their own estimates; what never won comes after 
 """
 
 import dataclasses
+from collections.abc import Hashable
 from typing import Any
 
 from jaxsparse.select.choice import Chooser, Offer, Reason, register
@@ -16,6 +17,10 @@ OPERAND = (
     "close over the weight in a jitted function"
 )
 
+
+#: How far, in log distance, a table's entry of another weight stands for this one: a tenth of its
+#: sizes. Executors depend on the pattern, of which the table knows the sizes alone.
+REACH = 0.1
 
 #: An executor (`jaxsparse.pruned.executor.Executor`), of which the choice knows `name`,
 #: `needs_values`, `reason_against(call)`, `cost(call)` and `won(call)`.
@@ -43,6 +48,12 @@ class PrunedProblem:
     constant: bool = True
     measured: str | None = None
     portable: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        """Equal where problems are; it does not keep the weight's pattern alive."""
+        facts = self.sizes, self.constant, self.measured, self.portable
+        return self.op, self.call.key, self.ways, *facts
 
     @property
     def known(self) -> Problem:
@@ -87,7 +98,8 @@ def candidates(problem: PrunedProblem) -> Offer:
     names.sort(key=lambda name: not measured or name != problem.measured)
     every = float(EVERY)
     costs = {n: Candidate(n, -1, EVERY, (estimates[n], 0.0, every, 0.0, 0.0)) for n in names}
-    return Offer(tuple(names), Reason.PLAN if measured else Reason.ESTIMATE, costs)
+    reason = Reason.PLAN if measured else Reason.ESTIMATE
+    return Offer(tuple(names), reason, costs, reach=REACH)
 
 
 CHOOSERS = tuple(register(Chooser(op, PrunedProblem, candidates, against)) for op in OPS)

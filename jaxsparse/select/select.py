@@ -2,22 +2,23 @@
 on the index's count. A choice is made once for a problem and a setting, and kept.
 """
 
+import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 
 from jaxsparse.core.device import device_kind, gpu_facts, home_platform
-from jaxsparse.select.choice import Against, Choice, Known, Offer, Reason, chooser
+from jaxsparse.select.choice import Against, Choice, Known, Offer, Reason, chooser, remember
 from jaxsparse.select.config import settings
-from jaxsparse.select.costs import mean_cost, mean_costs
+from jaxsparse.select.costs import line, mean_cost, mean_costs
 from jaxsparse.select.policy import Policy, choose_by, picked
 from jaxsparse.select.problem import Problem
 from jaxsparse.select.sites import note
-from jaxsparse.select.table import DENSE, Entry, Rung, TuningTable, distance, table_for
+from jaxsparse.select.table import DENSE, Entry, Measured, Rung, TuningTable, distance, table_for
 from jaxsparse.select.variants import Op, variants
 
 
@@ -31,13 +32,29 @@ def default_tile() -> tuple[int, int]:
     return table_in_force(home_platform()).tile
 
 
-def entry_for(problem: Problem) -> Entry | None:
-    """The nearest measured problem in the table in force."""
-    return table_in_force(problem.platform).nearest(problem.op, problem.dtype, problem.features)
+def entry_for(problem: Problem, reach: float) -> Entry | None:
+    """The nearest measured problem in the table in force, no farther than `reach`."""
+    found = table_in_force(problem.platform).nearest(problem.op, problem.dtype, problem.features)
+    if found is None or reach == math.inf:
+        return found
+    near = distance(found.features, problem.features) <= reach**2
+    return found if near and found.dtype == problem.dtype else None
 
 
-#: Microseconds that choosing on the device costs over a direct call.
-CHOOSING = 0.5
+def with_lines(problem: Problem, offer: Offer) -> Offer:
+    """The offer of an op that knows no costs with those that the table in force has of this very
+    shape: `start` a call and `step` an active tile.
+    """
+    if offer.costs:
+        return offer
+    rates = table_in_force(problem.platform).rates_of(problem.op, problem.dtype, problem.shape)
+    found = {
+        n: line(rates[n], 0.0, 1.0, number=-1)
+        for n in offer.names
+        if n in rates and rates[n].shape == problem.shape
+    }
+    return dataclasses.replace(offer, costs=found, tiles=(max(problem.n_tiles, 1),))
+
 
 #: A squared log distance past which a table's entry does not cover dense: a factor of four.
 FAR = math.log(4) ** 2
@@ -87,11 +104,15 @@ def choose(op: str, problem: Known) -> Choice:
     return _chosen(op, problem, _in_force(problem.known.platform))
 
 
-@functools.lru_cache(maxsize=1024)
+def _key(op: str, problem: Known, force: _Force) -> Hashable:
+    return op, getattr(problem, "key", problem), force
+
+
+@remember(_key)
 def _chosen(op: str, problem: Known, force: _Force) -> Choice:
     """`force` is what is in force where this is called; it is here as a key."""
     found = chooser(op)
-    offer = found.candidates(problem)
+    offer = with_lines(problem.known, found.candidates(problem))
     against = functools.partial(found.against, problem)
     how = {"by_name": found.by_name, "by_density": found.by_density}
     return decide(problem.known, offer, against, **how)
@@ -142,12 +163,18 @@ def decide(
 
 def _default(problem: Problem, offer: Offer, facts: dict[str, Any]) -> Choice:
     """The choice without a variant that is demanded, and without a policy."""
-    now, entry = settings(), entry_for(problem)
+    now = settings()
+    # What was measured for this very plan goes before what was measured for its shape.
+    entry = None if offer.reason is Reason.PLAN else entry_for(problem, offer.reach)
     if now.selection == "switch":
         rungs = tuple(r for r in (entry.ladder if entry else ()) if r.variant in offer.names)
+        rungs = rungs or offer.ladder
         reason = _why_switch(offer, entry, len(rungs))
         rungs = rungs or (Rung(1.0, offer.names[0]),)
         return Choice("switch", (*rungs[:-1], Rung(1.0, rungs[-1].variant)), reason, **facts)
+    if offer.ladder and now.selection != "static":
+        rungs = tuple(r for r in (entry.ladder if entry else ()) if r.variant in offer.names)
+        return Choice("switch", rungs or offer.ladder, Reason.DENSITY, **facts)
     first, reason = offer.names[0], offer.reason
     if entry is not None and entry.static in offer.names and not _unasked(problem, entry):
         first, reason = entry.static, Reason.TABLE
@@ -155,7 +182,7 @@ def _default(problem: Problem, offer: Offer, facts: dict[str, Any]) -> Choice:
     if now.selection == "device" and not offer.by_device:
         speaks = Against.NOT_OFFERED
     elif now.selection != "static" and offer.by_device:
-        together = _together(offer)
+        together = _together(offer, problem.platform)
         speaks = _against_device(problem, offer, times["us"], together["us"])
         if speaks is None:
             chosen = offer.together
@@ -201,11 +228,12 @@ def _times(offer: Offer, name: str) -> dict[str, Any]:
     return {"us": us, "runner_up": other, "runner_up_us": None if other is None else alone[other]}
 
 
-def _together(offer: Offer) -> dict[str, Any]:
+def _together(offer: Offer, platform: str) -> dict[str, Any]:
     """The expected time of the call whose kernel chooses, and the best variant alone."""
     if not offer.together:
         return {"us": None}
-    us = mean_cost(offer.together, *offer.tiles) + CHOOSING
+    # What choosing on the device costs over a direct call.
+    us = mean_cost(offer.together, *offer.tiles) + Measured("any", platform)("choosing")
     alone = _times(offer, "")
     return {**alone, "us": us}
 
@@ -252,22 +280,29 @@ def run(
     if choice.candidates:
         if together is None:
             raise TypeError(f"{problem.op}: there is no call that chooses on the device")
-        return _noted(problem, branches, together)
+        return _noted(problem, choice, branches, together, count)
     rungs = choice.rungs
     if len(rungs) == 1:
-        return _noted(problem, branches, branches[rungs[0].variant])
+        return _noted(problem, choice, branches, branches[rungs[0].variant], count)
     if choice.by is None:
         edges = jnp.asarray([r.up_to * problem.n_tiles for r in rungs[:-1]], jnp.float32)
         branch = jnp.sum(count.astype(jnp.float32) > edges, dtype=jnp.int32)
     else:
         branch = picked(choice.by, len(rungs), count, tiles=problem.n_tiles)
     functions = [branches[r.variant] for r in rungs]
-    return _noted(problem, branches, lambda *arrays: jax.lax.switch(branch, functions, *arrays))
+    either = functools.partial(jax.lax.switch, branch, functions)
+    return _noted(problem, choice, branches, either, count)
 
 
-def _noted(problem: Problem, branches: Mapping[str, Any], run: Callable[..., Any]) -> Any:
+def _noted(
+    problem: Problem,
+    choice: Choice,
+    branches: Mapping[str, Any],
+    run: Callable[..., Any],
+    count: jax.Array,
+) -> Any:
     def noted(*arrays: Any) -> Any:
-        note(problem, branches, arrays)
+        note(problem, branches, arrays, choice, count)
         return run(*arrays)
 
     return noted

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from jaxsparse.select.choice import Choice
 from jaxsparse.select.config import override, settings
 from jaxsparse.select.problem import Problem
 
@@ -19,17 +20,21 @@ class Site:
     """One choice among variants.
 
     `branches` is name -> function of the operands; `operands` holds the shapes
-    (`jax.ShapeDtypeStruct`) of the arrays it was traced with, a `TileIndex` among them.
+    (`jax.ShapeDtypeStruct`) of the arrays it was traced with, a `TileIndex` among them where the op
+    has one; `choice` is what was chosen.
     """
 
     problem: Problem
     branches: Mapping[str, Callable[..., Any]]
     operands: tuple[Any, ...]
+    choice: Choice | None = None
 
 
 _tokens = itertools.count(-1, -1)  # never one of explain's
 _open: dict[int, list[Site]] = {}
-_listeners: dict[int, Callable[[tuple[Any, ...]], None]] = {}
+#: (site, its traced operands, its count on the device: of what `Problem.n_tiles` are all)
+Listener = Callable[[Site, tuple[Any, ...], jax.Array], None]
+_listeners: dict[int, Listener] = {}
 
 
 @contextlib.contextmanager
@@ -45,8 +50,10 @@ def watching() -> Iterator[list[Site]]:
 
 
 @contextlib.contextmanager
-def listening(see: Callable[[tuple[Any, ...]], None]) -> Iterator[None]:
-    """Call `see` with the traced operands of every site that is traced inside the `with` block."""
+def listening(see: Listener) -> Iterator[None]:
+    """Call `see` with every site that is traced inside the `with` block, and its traced operands
+    and count.
+    """
     token = next(_tokens)
     _listeners[token] = see
     try:
@@ -75,14 +82,19 @@ def watch(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Site]:
 
 
 def note(
-    problem: Problem, branches: Mapping[str, Callable[..., Any]], operands: tuple[Any, ...]
+    problem: Problem,
+    branches: Mapping[str, Callable[..., Any]],
+    operands: tuple[Any, ...],
+    choice: Choice | None,
+    count: jax.Array,
 ) -> None:
     """Called by `select` for every choice: keep it when this trace is watched."""
     token = settings().explain or 0
-    if token in _listeners:
-        _listeners[token](operands)
-    sites = _open.get(token)
-    if sites is None:
+    if token not in _listeners and token not in _open:
         return
     shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), operands)
-    sites.append(Site(problem, dict(branches), shapes))
+    site = Site(problem, dict(branches), shapes, choice)
+    if token in _listeners:
+        _listeners[token](site, operands, count)
+    if token in _open:
+        _open[token].append(site)

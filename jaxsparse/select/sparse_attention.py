@@ -18,9 +18,11 @@ from jaxsparse.select.variants import also_runs
 
 OP = "sparse_attention"
 #: Platform -> the number that the handler knows a variant by.
-NUMBERS = {"cpu": {"blocked": 0}, "cuda": {"wgmma": 1, "mma": 0}}
+NUMBERS = {"cpu": {"blocked": 0}, "cuda": {"split": 2, "wgmma": 1, "mma": 0}}
 #: Head sizes of the tiles for Hopper, of q and k, and of v.
 HOPPER_DEPTHS = ((64, 64), (128, 128))
+#: The most queries of a call that splits its lists of keys: it is made for decoding.
+SPLIT_QUERIES = 16
 #: The deepest head that the CUDA kernels hold in shared memory.
 MOST_DEPTH = 256
 
@@ -32,7 +34,7 @@ for _platform in NUMBERS:
 class AttentionProblem:
     """One call: q [B, T, N, H], k [B, S, K, H], `v_depth` Hv; `blocks` of the whole mask, of which
     `slots` may be partial; `added`: scores have a soft cap, slopes or a bias; `own`: an
-    implementation is demanded by name.
+    implementation is demanded by name; `gradient`: the gradients are asked for.
     """
 
     platform: str
@@ -47,6 +49,7 @@ class AttentionProblem:
     scale: float = 1.0
     added: bool = False
     own: bool = False
+    gradient: bool = False
 
     @property
     def known(self) -> Problem:
@@ -81,7 +84,7 @@ def against(problem: AttentionProblem) -> dict[str, str]:
 def reason_against(problem: AttentionProblem, variant: str) -> str | None:
     """Why `variant` does not take this problem, or None. The handlers refuse by the same rules."""
     depths = problem.q[3], problem.v_depth
-    batch, q_len, heads = problem.q[:3]
+    batch, q_len, heads, _ = problem.q
     if problem.platform == "cpu":
         return None
     if max(depths) > MOST_DEPTH:
@@ -93,6 +96,8 @@ def reason_against(problem: AttentionProblem, variant: str) -> str | None:
         return None
     if problem.dtype not in HALF:
         return "it takes 16-bit operands"
+    if variant == "split":
+        return _against_split(problem)
     if depths not in HOPPER_DEPTHS:
         return f"heads of {depths}; it takes {', '.join(map(str, HOPPER_DEPTHS))}"
     if problem.added or not np.float32(problem.scale) > 0:
@@ -104,6 +109,16 @@ def reason_against(problem: AttentionProblem, variant: str) -> str | None:
         return "2^31 rows of queries or more"
     if not is_hopper():
         return "the device is not of compute capability 9.0"
+    return None
+
+
+def _against_split(problem: AttentionProblem) -> str | None:
+    if problem.gradient:
+        return "it computes no gradients"
+    if problem.q[1] > SPLIT_QUERIES:
+        return f"{problem.q[1]} queries; it takes {SPLIT_QUERIES} at most"
+    if problem.q[0] * problem.q[1] * problem.q[2] >= 2**31:
+        return "2^31 rows of queries or more"
     return None
 
 

@@ -1,4 +1,5 @@
-"""Tuning tables: measured ladders of variants, per device kind, shipped as data.
+"""Tuning tables: what was measured on one kind of device, shipped as data: ladders of variants,
+rates, and constants.
 
 A ladder lists, for one shape of problem, which variant to run up to which share of active pixels.
 Portfolio after DynaSpa 3.2 (few variants that together cover all masks); shapes that were not
@@ -7,63 +8,46 @@ measured take the nearest one that was.
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
+from jaxsparse.core.device import device_kind
+from jaxsparse.select.rows import Constant as Constant
+from jaxsparse.select.rows import Entry as Entry
+from jaxsparse.select.rows import Rate as Rate
+from jaxsparse.select.rows import Rung as Rung
+from jaxsparse.version import __version__
+
 #: The variant that XLA runs over the whole input.
 DENSE = "dense"
+#: What a table may hold.
+MAX_TILE, MAX_PROCESSORS = 1024, 2**16
+#: What a file of a table begins with, and the version of its fields.
+FORMAT, SCHEMA = "jaxsparse tuning table", 2
 
 
-class Rung(msgspec.Struct, frozen=True):
-    """Run `variant` while the density of the index is at most `up_to`."""
-
-    up_to: float
-    variant: str
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One measured problem: its features and the ladder found for it.
-
-    `static` is the variant taken when the density is not known at trace time.
-    """
-
-    op: str
-    dtype: str
-    features: dict[str, float]
-    static: str
-    ladder: tuple[Rung, ...]
-
-    def __hash__(self) -> int:
-        return hash((self.op, self.dtype, tuple(sorted(self.features.items())), self.ladder))
-
-
-class Rate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a variant costs, in microseconds: `start` a call, `step` a step of work and `tail` a
-    wave of it, however full; `row_step` a step, but half for half a wave; `fill` a megabyte of the
-    result that no product writes. The op says what its steps and waves are, and what `shape` of
-    problem this was measured on: () serves every shape.
-    """
-
-    op: str
-    dtype: str
-    variant: str
-    start: float
-    step: float
-    tail: float
-    row_step: float = 0.0
-    fill: float = 0.0
-    shape: tuple[int, ...] = ()
-
-
-class TuningTable(msgspec.Struct, frozen=True):
-    """Entries for one device kind, with where they were measured. Hashable: it may be a jit key
+class TuningTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was measured on one kind of device. Hashable: it may be a jit key
     (`js.config(tuning=)`).
 
-    `rates` are what a choice on the device is made from, `processors` how many multiprocessors they
-    were measured on.
+    `a | b` is both, b first where they tell the same thing. `save` and `load` are files of it.
+
+    Attributes:
+        device: the kind, as JAX names it; "cpu" is every CPU.
+        measured: when, where and how.
+        entries: ladders, for choices while tracing and by `lax.switch`.
+        tile: that an index has when the user names none.
+        processors: multiprocessors that the rates were measured on.
+        rates: what a choice on the device is made from.
+        constants: of costs and rules. An op takes them from its device's own table, shipped,
+            calibrated or estimated, and never from `js.config(tuning=)`.
+        format, schema, library: what the file is, the version of its fields, and of the library
+            whose kernels were measured.
     """
 
     device: str
@@ -72,6 +56,45 @@ class TuningTable(msgspec.Struct, frozen=True):
     tile: tuple[int, int] = (1, 1)
     processors: int = 1
     rates: tuple[Rate, ...] = ()
+    constants: tuple[Constant, ...] = ()
+    format: str = FORMAT
+    schema: int = SCHEMA
+    library: str = __version__
+
+    def __or__(self, other: "TuningTable") -> "TuningTable":
+        """Both tables: an entry, rate or constant of `other` takes the place of an equal one.
+
+        Raises:
+            ValueError: for tables of different devices, or of rates on different numbers of
+                multiprocessors.
+        """
+        if not isinstance(other, TuningTable):
+            return NotImplemented
+        if self.device != other.device:
+            raise ValueError(
+                f"tables of {self.device!r} and {other.device!r}: only those of one device combine"
+            )
+        if self.rates and other.rates and self.processors != other.processors:
+            raise ValueError(
+                f"rates on {self.processors} and {other.processors} multiprocessors do not combine"
+            )
+        return TuningTable(
+            device=self.device,
+            measured="; ".join(dict.fromkeys((other.measured, self.measured))),
+            entries=_joined(self.entries, other.entries, _entry_key),
+            tile=other.tile if other.entries else self.tile,
+            processors=other.processors if other.rates else self.processors,
+            rates=_joined(self.rates, other.rates, _rate_key),
+            constants=_joined(self.constants, other.constants, _constant_key),
+            library=other.library,
+        )
+
+    def __post_init__(self) -> None:
+        for side in self.tile:
+            if not 1 <= side <= MAX_TILE:
+                raise ValueError(f"tile is {self.tile}; it takes sides from 1 to {MAX_TILE}")
+        if not 1 <= self.processors <= MAX_PROCESSORS:
+            raise ValueError(f"processors is {self.processors}; it takes 1 to {MAX_PROCESSORS}")
 
     def rates_of(self, op: str, dtype: str, shape: tuple[int, ...] = ()) -> dict[str, Rate]:
         """Variant -> rate, of `op` in this dtype, measured on the nearest shape in log distance;
@@ -112,12 +135,102 @@ class TuningTable(msgspec.Struct, frozen=True):
         """Read a table.
 
         Raises:
-            ValueError: when `text` is not a table, naming the field.
+            ValueError: when `text` is not a table, naming the field; when its fields are those of
+                an older or newer version.
         """
         try:
-            return msgspec.json.decode(text, type=TuningTable)
-        except msgspec.DecodeError as error:
+            head = msgspec.json.decode(text, type=_Head)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"not a tuning table: {error}") from error
+        if head.format != FORMAT:
+            found = f"format={head.format!r}" if head.format else "no format"
+            raise ValueError(f"not a tuning table: it has {found}, a table has {FORMAT!r}")
+        if head.schema != SCHEMA:
+            age = "older" if head.schema < SCHEMA else "newer"
+            raise ValueError(
+                f"a tuning table of schema {head.schema}, which is {age} than {SCHEMA}: "
+                "measure again with js.tune"
+            )
+        try:
+            return msgspec.json.decode(text, type=TuningTable)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(f"not a tuning table: {error}") from error
+
+    def save(self, path: str | Path) -> None:
+        """Write the table to a file that `load` reads, whole or not at all.
+
+        Raises:
+            FileNotFoundError: for a folder that does not exist, naming it.
+            OSError: for a file that cannot be written.
+        """
+        folder = Path(path).absolute().parent
+        if not folder.is_dir():
+            raise FileNotFoundError(f"path={str(path)!r}: there is no folder {str(folder)!r}")
+        part = Path(f"{path}.{os.getpid()}.part")
+        part.write_bytes(self.to_json())
+        part.replace(path)
+
+    @staticmethod
+    def load(path: str | Path, device: str | None = None) -> "TuningTable":
+        """Read a table that `save` wrote.
+
+        Args:
+            path: of the file.
+            device: the kind of device that the table must be of, as JAX names it ("cpu" for every
+                CPU); None accepts any, for a look at another machine's table.
+
+        Raises:
+            OSError: when the file cannot be read.
+            ValueError: for a file that is not a table, is cut off, or has another schema; for a
+                table of another device, or of another version of the library, whose kernels have
+                other rates.
+        """
+        try:
+            found = TuningTable.from_json(Path(path).read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        if device is not None and found.device != device:
+            raise ValueError(f"{path}: a table of {found.device!r}, and this device is {device!r}")
+        if _series(found.library) != _series(__version__):
+            raise ValueError(
+                f"{path}: measured with jaxsparse {found.library}, and this is {__version__}: "
+                "measure again with js.tune"
+            )
+        return found
+
+
+class _Head(msgspec.Struct):
+    """What is read of a file first."""
+
+    format: str = ""
+    schema: int = 0
+
+
+T = TypeVar("T")
+
+
+def _joined(
+    mine: Iterable[T], others: Iterable[T], key: Callable[[T], tuple[Any, ...]]
+) -> tuple[T, ...]:
+    """Both, the others' in place of those of equal key."""
+    return tuple(({key(each): each for each in mine} | {key(e): e for e in others}).values())
+
+
+def _entry_key(entry: Entry) -> tuple[Any, ...]:
+    return entry.op, entry.dtype, tuple(sorted(entry.features.items()))
+
+
+def _rate_key(rate: Rate) -> tuple[Any, ...]:
+    return rate.op, rate.dtype, rate.variant, rate.shape
+
+
+def _constant_key(constant: Constant) -> tuple[Any, ...]:
+    return constant.op, constant.name, constant.shape, constant.dtype
+
+
+def _series(version: str) -> tuple[str, ...]:
+    """Versions with equal kernels: "0.1.3" is of the series 0.1."""
+    return tuple(version.split(".")[:2])
 
 
 def _lines(value: Any) -> str:
@@ -149,7 +262,7 @@ def shipped() -> dict[str, TuningTable]:
     return {table.device: table for table in tables}
 
 
-#: (device kind, table of another device) -> table, for CUDA devices that were never measured.
+#: (device kind, table of another device) -> table, for devices that were never measured.
 _ESTIMATES: list[Callable[[str, TuningTable], TuningTable]] = []
 
 
@@ -158,16 +271,81 @@ def estimate_with(make: Callable[[str, TuningTable], TuningTable]) -> None:
     _ESTIMATES.append(make)
 
 
-def table_for(device: str, platform: str) -> TuningTable:
+def base_for(device: str, platform: str) -> TuningTable:
     """The shipped table of a device kind; where it was never measured that of the same platform's
-    first device, on a GPU with what the ops estimate for it.
+    first device, as it is.
     """
     tables = shipped()
     if device in tables:
         return tables[device]
-    other = next(t for t in tables.values() if (t.device == "cpu") == (platform == "cpu"))
-    if platform == "cpu" or not device:
-        return other
+    return next(t for t in tables.values() if (t.device == "cpu") == (platform == "cpu"))
+
+
+def table_for(device: str, platform: str) -> TuningTable:
+    """The shipped table of a device kind; where it was never measured that of the same platform's
+    first device, on a GPU with what the ops estimate for it.
+    """
+    found = base_for(device, platform)
+    if platform == "cpu" or not device or device == found.device:
+        return found
     for make in _ESTIMATES:
-        other = make(device, other)
-    return other
+        found = make(device, found)
+    return found
+
+
+class Measured:
+    """Constants of `op`, by name, from the shipped table of this machine's device, else from that
+    of the same platform's first device. They are read when they are asked for, since importing a
+    module must not start JAX's backends.
+
+    Args:
+        op: as the tables name it.
+        platform: "cpu" or "cuda".
+    """
+
+    def __init__(self, op: str, platform: str):
+        self._op, self._platform = op, platform
+
+    def __call__(self, name: str, shape: str = "") -> float:
+        """One number; `shape` is the class of problems.
+
+        Raises:
+            KeyError: when the table does not hold it.
+        """
+        return self.several(name, shape)[0]
+
+    def several(self, name: str, shape: str = "") -> tuple[float, ...]:
+        """Several numbers that belong together.
+
+        Raises:
+            KeyError: when the table does not hold them.
+        """
+        table = base_for(device_kind(self._platform), self._platform)
+        return _value(table, self._op, name, shape)
+
+
+def _value(table: TuningTable, op: str, name: str, shape: str) -> tuple[float, ...]:
+    found = _by_name(_Same(table)).get((op, name, shape))
+    if found is None:
+        raise KeyError(f"the tuning table of {table.device} holds no {name!r} of {op}")
+    return found
+
+
+class _Same:
+    """A table as a key: that very one, for its hash takes longer than to read it."""
+
+    __slots__ = ("table",)
+
+    def __init__(self, table: TuningTable):
+        self.table = table
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.table is other.table
+
+    def __hash__(self) -> int:
+        return id(self.table)
+
+
+@functools.lru_cache(maxsize=16)
+def _by_name(same: _Same) -> dict[tuple[str, str, str], tuple[float, ...]]:
+    return {(c.op, c.name, c.shape): c.value for c in same.table.constants}

@@ -19,6 +19,7 @@ Op = Literal[
     "bounded_matmul",
     "bounded_network",
     "sparse_attention",
+    "sparse_ffn",
 ]
 OPS: tuple[Op, ...] = get_args(Op)
 
@@ -63,8 +64,8 @@ def variants(op: Op) -> list[Variant]:
     """The variants of `op`, on every platform that this build has kernels for.
 
     `js.config(variant=)` takes each of them. The name alone speaks to "masked_conv",
-    "masked_dense", "masked_matmul", "grouped_matmul", "pruned_matmul", "pruned_conv" and
-    "sparse_attention"; of the other ops it takes the Variant itself.
+    "masked_dense", "masked_matmul", "grouped_matmul", "pruned_matmul", "pruned_conv",
+    "sparse_attention" and "sparse_ffn"; of the other ops it takes the Variant itself.
 
     Args:
         op: one of `OPS`: the name of an op, or "masked_conv_dkernel" (the gradient of a
@@ -74,7 +75,7 @@ def variants(op: Op) -> list[Variant]:
         ValueError: when there is no such op.
     """
     if op not in OPS:
-        raise ValueError(f"op={op!r} is none of {', '.join(sorted(OPS))}")
+        raise ValueError(f"op={op!r} is not one of {', '.join(sorted(OPS))}")
     runs = _RUNS_AS.get(op, op)
     rows = [v for platform in ("cpu", "cuda") for v in table(runs, platform).values()]
     built = {p for p in ("cpu", "cuda") if (_folder() / p).is_dir()}

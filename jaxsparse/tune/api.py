@@ -2,6 +2,7 @@
 `import jaxsparse` stays short.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -21,48 +22,78 @@ def tune(
     *args: object,
     masks: Masks = "blobs",
     densities: float | Sequence[float] = DENSITIES,
-    size: int = 4,
+    size: int = 6,
     least: int = 1,
     calls: int = 10,
     samples: int = 7,
+    share: float = 1.0,
+    trials: int | None = None,
+    minutes: float | None = None,
+    seed: int = 0,
+    merge: bool = True,
     cache: bool | str | Path = True,
     progress: bool = True,
 ) -> TuningTable:
-    """Measure every variant of every op with a `TileIndex` (`masked_conv`) that `fn(*args)` calls,
-    and tabulate which to run at which density. Other ops keep the tables that are shipped; for
-    frozen weights see `js.pruned.tune`.
+    """Measure the variants of every op that `fn(*args)` calls and that has several, and tabulate
+    which to run: for each problem a ladder over the density, and rates, from which a GPU chooses by
+    itself. What `js.pruned.tune` measured for one weight goes before the table.
 
-    Use the result with `js.config(tuning=table)`; `table.to_json()` keeps it, and
-    `jaxsparse.select.table.TuningTable.from_json` reads it. It holds ladders and no rates:
-    `selection="device"` is `"static"` under it, as `js.explain` says (docs/selection.md).
+    Ops with a `TileIndex` (`masked_conv`, `masked_dense`) are measured on `masks`. The others are
+    measured on what a run of `fn(*args)` gives them: masks, lists of blocks, group sizes,
+    activations. `masked_matmul`, `grouped_matmul` and the products of `sparse_ffn` are measured on
+    data drawn at `densities`, too.
+
+    Every fourth mask is held out of the search. Where the choice from the new table is slower on
+    the held-out masks than that from the shipped one, for `selection=None`, `"static"` or
+    `"switch"`, the problem keeps the shipped choice; of fewer than four masks all are both. The
+    ladder's variants are the greedy choice of at most `size` (within 1 - 1/e of the best set;
+    DynaSpa, section 3.2).
+
+    Use the result with `js.config(tuning=table)`; `table.save(path)` keeps it, and
+    `js.TuningTable.load(path)` reads it.
 
     Args:
-        fn: a function that may be jitted. It is traced, not run; gradients in it are tuned as well.
-        *args: its arguments: arrays, their shapes (`jax.ShapeDtypeStruct`), or pytrees of them.
-        masks: what the ops will see: the names of generators ("blobs", "fine_blobs", "edges",
-            "rectangles", "random"), or masks bool[B, H, W] from real data (one, or a sequence of
-            them), which are scaled to each op's size.
-        densities: shares of active pixels to draw named masks at, at least one.
+        fn: a function that may be jitted. It is run once where an op in it has no `TileIndex`, else
+            traced alone; gradients in it are tuned as well.
+        *args: its arguments: arrays, or pytrees of them. Shapes (`jax.ShapeDtypeStruct`) do where
+            no op is measured on what a run gives it.
+        masks: what ops with a `TileIndex` will see: the names of generators ("blobs", "fine_blobs",
+            "edges", "rectangles", "random"), or masks bool[B, H, W] from real data (one, or a
+            sequence of them), which are scaled to each op's size.
+        densities: shares of active pixels (blocks, rows) to draw named masks and data at, at least
+            one.
         size: the most variants in a ladder (the dense operation counts), at least 1.
         least: the least variants in a ladder, the dense operation among them where it is above 1,
             also where fewer are as fast: each is put where it costs least. At most `size`; there
             are no more than densities that were measured and variants that ran.
         calls: in a timed chain, at least 1.
         samples: timed rounds, at least 1.
-        cache: keep measurements in the user's cache, or in this folder, and take them from there;
-            False measures anew.
+        share: of the measurements, variants times masks, that a search makes to find the at most
+            `size` variants that are then measured on every mask; 1 measures all and searches
+            nothing. A learned cost model proposes (DynaSpa, Algorithm 1); it needs scikit-learn
+            (`pip install 'jaxsparse[tune]'`). What the shipped table takes is measured, too.
+        trials: the most times that a variant is measured on a mask, over all problems; each problem
+            is measured on one mask at least. None has no limit.
+        minutes: no mask is begun after that; None has no limit. What a budget leaves out is
+            measured by the next call with the same arguments and a cache.
+        seed: of the order in which masks are measured, and so of those that are held out.
+        merge: return the shipped table of this device with what was measured in it; False returns
+            that alone.
+        cache: keep measurements in the user's cache, or in this folder, after each mask, and take
+            them from there; False measures anew.
         progress: a progress bar on standard error.
 
     Returns:
-        A TuningTable for this machine's device, one entry for each different problem.
+        A TuningTable for this machine's device, one entry for each different problem that was
+        measured, and the shipped ones with `merge`.
 
     Raises:
         TypeError, ValueError: for a wrong option, naming it; when no op in `fn` has variants to
             choose among here; for a mask or density that does not exist.
 
     Warns:
-        RuntimeWarning: for a variant that failed or gave a wrong result, and for an op with
-            variants but no `TileIndex`; they are left out.
+        RuntimeWarning: for a variant that failed or gave a wrong result, and for an op whose data
+            is not known from shapes alone; they are left out.
     """
     from jaxsparse.tune import tuner
     from jaxsparse.tune.cache import CostCache, default_folder
@@ -72,6 +103,12 @@ def tune(
             raise ValueError(f"{name}={given!r}; it takes an int of 1 or more")
     if least > size:
         raise ValueError(f"least={least} is above size={size}")
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+        raise ValueError(f"share={share!r}; it takes a number above 0, up to 1")
+    if trials is not None and (not isinstance(trials, int) or trials < 1):
+        raise ValueError(f"trials={trials!r}; it takes an int of 1 or more, or None")
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"minutes={minutes!r}; it takes a number above 0, or None")
     if not isinstance(cache, (bool, str, Path)):
         raise TypeError(f"cache must be a bool or a folder, not {type(cache).__name__}")
     densities, masks = _densities(densities), _masks(masks)
@@ -79,21 +116,34 @@ def tune(
         raise ValueError("densities is empty: named masks need at least one")
     sites = tuner.sites_of(fn, *args)
     if not sites:
-        raise ValueError(
-            "fn calls no jaxsparse op that has variants on this platform: nothing to tune "
-            "(js.pruned.tune measures a frozen weight's)"
-        )
+        raise ValueError("fn calls no op that has variants on this platform: nothing to tune")
+    seen = tuner.seen_by(sites, fn, *args)
+    sites, rows = tuner.rows_of(sites, seen, masks, densities, seed)
+    if not sites:
+        raise ValueError("no op of fn can be measured on shapes alone: give arrays as arguments")
     folder = default_folder() if cache is True else None if cache is False else Path(cache)
+    look = functools.partial(tuner.sites_of, fn, *args)
+    plan = None
+    if share < 1:
+        plan = tuner.Plan(float(share), size, seed, tuner.shipped_names(look))
     measured = tuner.measure(
         sites,
-        masks=masks,
-        densities=densities,
+        rows,
         calls=calls,
         samples=samples,
         cache=CostCache(folder),
         progress=progress,
+        budget=tuner.Budget(trials, minutes),
+        plan=plan,
     )
-    return tuner.table_of(sites, measured, size, least=least)
+    return tuner.tuned(
+        look,
+        sites,
+        measured,
+        size,
+        least=least,
+        merge=merge,
+    )
 
 
 def _densities(given: Any) -> tuple[float, ...]:

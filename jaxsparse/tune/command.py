@@ -1,5 +1,6 @@
 """`jaxsparse tune`: tune cases by name into a table, or into the tables that are shipped."""
 
+import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,15 @@ from jaxsparse.select.table import TuningTable
 from jaxsparse.testing import ConvCase
 from jaxsparse.tune.api import DENSITIES
 from jaxsparse.tune.cache import CostCache, default_folder
-from jaxsparse.tune.tuner import measure, sites_of, table_of
+from jaxsparse.tune.tuner import (
+    Budget,
+    Plan,
+    measure,
+    rows_of,
+    shipped_names,
+    sites_of,
+    tuned,
+)
 
 
 def tune(
@@ -33,10 +42,19 @@ def tune(
     tile: Annotated[
         list[str] | None, typer.Option(help="Tiles to try, as 2x4; the best is kept. Repeatable.")
     ] = None,
-    size: Annotated[int, typer.Option(min=1, help="The most variants in a ladder.")] = 4,
+    size: Annotated[int, typer.Option(min=1, help="The most variants in a ladder.")] = 6,
     least: Annotated[int, typer.Option(min=1, help="The least, dense among them.")] = 1,
     calls: Annotated[int, typer.Option(min=1, help="Calls in a chain.")] = 10,
     samples: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 7,
+    share: Annotated[
+        float, typer.Option(help="Of the measurements, that a search makes; 1 makes all.")
+    ] = 1.0,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="The most times a variant runs on a mask.")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Begin no mask after that.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the order of the masks.")] = 0,
+    merge: Annotated[bool, typer.Option(help="Put it into the shipped table.")] = True,
     out: Annotated[Path | None, typer.Option(help="Write the table here, as JSON.")] = None,
     cache: Annotated[bool, typer.Option(help="Take and keep measurements.")] = True,
 ) -> None:
@@ -47,32 +65,41 @@ def tune(
     try:
         if least > size:
             raise ValueError(f"--least {least} is above --size {size}")
+        if not 0 < share <= 1:
+            raise ValueError(f"--share {share}: it takes a number above 0, up to 1")
         make_folders(out)
         chosen = find_cases(case_names or [platform_tag()])
         tiles = [t for t in map(parse_tile, tile or ["1x1"]) if t is not None]
         best: tuple[float, TuningTable] | None = None
         for each in tiles:
-            sites = [s for c in chosen for d in dtype or ["float32"] for s in _sites(c, d, each)]
+            look = functools.partial(_all_sites, chosen, dtype or ["float32"], each)
+            sites = look()
             if not sites:
                 raise ValueError("no variants on this platform: nothing to tune")
+            sites, rows = rows_of(sites, {}, list(mask or ["blobs"]), density or DENSITIES, seed)
             costs = measure(
                 sites,
-                masks=mask or ["blobs"],
-                densities=density or DENSITIES,
+                rows,
                 calls=calls,
                 samples=samples,
                 cache=CostCache(default_folder() if cache else None),
                 progress=True,
+                budget=Budget(trials, minutes),
+                plan=Plan(share, size, seed, shipped_names(look)) if share < 1 else None,
             )
             score = float(np.mean([np.log(c.best()) for c in costs]))
             if best is None or score < best[0]:
-                best = score, table_of(sites, costs, size, each, least=least)
+                best = score, tuned(look, sites, costs, size, each, least=least, merge=merge)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     assert best is not None
     _show(best[1], Console())
     if out is not None:
-        out.write_bytes(best[1].to_json())
+        best[1].save(out)
+
+
+def _all_sites(cases: list[ConvCase], dtypes: list[str], tile: tuple[int, int]) -> list[Site]:
+    return [site for case in cases for dtype in dtypes for site in _sites(case, dtype, tile)]
 
 
 def _sites(case: ConvCase, dtype: str, tile: tuple[int, int]) -> list[Site]:

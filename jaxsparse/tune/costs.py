@@ -1,6 +1,7 @@
 """What was measured of one problem, and the entry of a tuning table that follows from it."""
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -23,6 +24,17 @@ class Costs(msgspec.Struct, frozen=True):
     variants: tuple[str, ...]
     density: tuple[float, ...]
     seconds: tuple[tuple[float | None, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not self.variants or not self.density or len(self.seconds) != len(self.density):
+            raise ValueError("costs: a row for each density, and a column for each variant")
+        if any(len(row) != len(self.variants) for row in self.seconds):
+            raise ValueError(f"seconds: a row takes {len(self.variants)} numbers")
+        if not all(0 <= share <= 1 for share in self.density):
+            raise ValueError(f"density is {self.density}; it takes shares from 0 to 1")
+        known = [s for row in self.seconds for s in row if s is not None]
+        if not all(0 <= s < math.inf for s in known):
+            raise ValueError("seconds holds a number that is negative or infinite")
 
     def table(self) -> np.ndarray:
         """float64[masks, variants], inf for None."""
@@ -55,6 +67,16 @@ class Costs(msgspec.Struct, frozen=True):
 
     def _dense(self) -> set[int]:
         return {i for i, name in enumerate(self.variants) if name == DENSE}
+
+    def rows(self, places: Sequence[int]) -> "Costs":
+        """The masks in some places."""
+        density = tuple(self.density[p] for p in places)
+        return Costs(self.variants, density, tuple(self.seconds[p] for p in places))
+
+    def then(self, other: "Costs") -> "Costs":
+        """The masks of both, of the same variants."""
+        density = (*self.density, *other.density)
+        return Costs(self.variants, density, (*self.seconds, *other.seconds))
 
     def joined(self, other: "Costs") -> "Costs":
         """The masks of both, for the variants that both have."""

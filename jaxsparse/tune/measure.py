@@ -1,8 +1,7 @@
-"""Every variant of one site on masks of several densities, in chains of calls, each output
-checked.
+"""Every variant of one site on rows of data, masks of several densities among them, in chains of
+calls, each output checked.
 """
 
-import functools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -13,131 +12,144 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsparse.bench.measure.chain import ChainSide, Pool, tolerance
-from jaxsparse.bench.measure.timing import interleave
-from jaxsparse.bits import pack_mask
-from jaxsparse.index import TileIndex, tile_index
+from jaxsparse.bench.measure.timing import Samples, interleave
 from jaxsparse.select.sites import Site
 from jaxsparse.tune.costs import Costs
+from jaxsparse.tune.rows.row import Row
 
 ROTATE_BYTES = 32e6
 MAX_SETS = 4
-
-
-def index_of(site: Site) -> TileIndex:
-    """The shapes of the site's index.
-
-    Raises:
-        ValueError: when the op has none.
-    """
-    found = [o for o in site.operands if isinstance(o, TileIndex)]
-    if not found:
-        raise ValueError(f"{site.problem.op}: the tuner needs an op with one TileIndex")
-    return found[0]
+Draw = Callable[[int], jax.Array]
 
 
 def measure_site(
     site: Site,
-    masks: Sequence[np.ndarray],
+    rows: Sequence[Row],
     *,
     calls: int,
     samples: int,
     on_step: Callable[[str], None],
+    on_row: Callable[[Costs], bool] = lambda costs: True,
 ) -> Costs:
-    """Time the site's variants, "dense" among them, on each mask.
+    """Time the site's variants, "dense" among them, on each row: by GPU time, or by wall time on a
+    CPU.
 
     Args:
-        site: its first operand is the input that differs from call to call.
-        masks: bool[B, Ho, Wo] of the site's index.
+        site: the first array of floats among its operands differs from call to call.
+        rows: of the site.
         calls: in a chain.
         samples: timed rounds.
         on_step: called with a variant's name after each of its turns.
+        on_row: called after each row with what was measured until then; no further row is begun
+            where it returns False.
 
     Warns:
         RuntimeWarning: for each variant that failed or gave a wrong result; it costs None.
     """
-    index = index_of(site)
-    draw, rest = make_operands(site)
-    arrays = [jnp.asarray(m) for m in masks]
-    indices = [_build(index, m) for m in arrays]
-    dense = site.branches.get("dense", next(iter(site.branches.values())))
+    bench = Bench(site, rows[0], calls=calls, samples=samples)
+    names, found, densities = tuple(site.branches), [], []
+    for row in rows:
+        density, seconds = bench.measure(row, names, on_step)
+        found.append(tuple(seconds[name] for name in names))
+        densities.append(density)
+        if not on_row(Costs(names, tuple(densities), tuple(found))):
+            break
+    return Costs(names, tuple(densities), tuple(found))
 
-    def want(x: jax.Array, mask: jax.Array, operands: Any) -> jax.Array:
-        return dense(*_with_input(x, operands))
 
-    bytes_each = math.prod(site.operands[0].shape) * site.operands[0].dtype.itemsize
-    sets = min(max(math.ceil(ROTATE_BYTES / max(bytes_each * calls, 1)), 1), MAX_SETS)
-    pool = Pool(draw, want, _with_index(rest, indices[0]), [arrays[0]] * calls, sets=sets)
-    sides, failures = _sides(site.branches, pool)
-    bound = tolerance(site.problem.dtype, site.problem.platform)
-    rows, densities = [], []
-    for mask, built in zip(arrays, indices, strict=True):
-        pool.load(_with_index(rest, built), [mask] * calls)
-        took = interleave(sides, samples=samples, on_step=on_step)
-        row: list[float | None] = []
-        for name in site.branches:
-            why = failures.get(name) or took[name].failure
+class Bench:
+    """The variants of one site, each compiled when it is first measured.
+
+    Args:
+        site: whose variants.
+        row: any of the rows that are to be measured.
+        calls, samples: as in `measure_site`.
+    """
+
+    def __init__(self, site: Site, row: Row, *, calls: int, samples: int):
+        made = row.make()
+        leaves, self._tree = jax.tree.flatten(made.operands)
+        self._site, self._calls, self._samples = site, calls, samples
+        self._place = next(
+            i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)
+        )
+        x, self._gpu = leaves[self._place], site.problem.platform == "cuda"
+        least = 2 if self._gpu else 1  # GPU time is a difference of two queues
+        sets = min(max(math.ceil(ROTATE_BYTES / max(x.nbytes * calls, 1)), least), MAX_SETS)
+        dense = site.branches.get("dense", next(iter(site.branches.values())))
+
+        def want(x: jax.Array, _: Any, operands: Any) -> Any:
+            return self._run(dense, x, operands)
+
+        draw, rest = self._split(made.operands, fixed=made.fixed)
+        self._pool = Pool(draw, want, rest, [None] * calls, sets=sets)
+        self._sides: dict[str, ChainSide] = {}
+        self._failures: dict[str, str] = {}
+
+    def measure(
+        self, row: Row, names: Sequence[str], on_step: Callable[[str], None]
+    ) -> tuple[float, Mapping[str, float | None]]:
+        """The density of a row, and the seconds a call of some variants on it; None where one
+        failed or was wrong.
+        """
+        made, op = row.make(), self._site.problem.op
+        draw, rest = self._split(made.operands, fixed=made.fixed)
+        self._pool.load(rest, [None] * self._calls, draw if made.fixed else None)
+        self._compile(names)
+        sides = [self._sides[n] for n in names if n in self._sides]
+        took = interleave(sides, samples=self._samples, device=self._gpu, on_step=on_step)
+        bound = tolerance(self._site.problem.dtype, self._site.problem.platform)
+        found: dict[str, float | None] = {}
+        for name in names:
+            why = self._failures.get(name) or took[name].failure
             if not why and took[name].error > bound:
                 why = f"wrong by {took[name].error:.2g}; {bound:g} is allowed"
             if why:
-                warnings.warn(
-                    f"{site.problem.op}, variant {name}: {why}", RuntimeWarning, stacklevel=2
-                )
-            row.append(None if why else took[name].wall_median)
-        rows.append(tuple(row))
-        densities.append(float(built.tile_density()))
-    return Costs(tuple(site.branches), tuple(densities), tuple(rows))
+                warnings.warn(f"{op}, variant {name}: {why}", RuntimeWarning, stacklevel=3)
+            found[name] = None if why else _seconds(took[name])
+        return made.density, found
+
+    def _compile(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name in self._sides or name in self._failures:
+                continue
+            branch = self._site.branches[name]
+
+            def call(i: int, x: jax.Array, operands: Any, run: Any = branch) -> Any:
+                return self._run(run, x, operands)
+
+            try:
+                self._sides[name] = ChainSide(name, self._pool, call)
+            except Exception as error:  # one variant's failure is a result; the others are timed
+                self._failures[name] = f"{type(error).__name__}: {error}"
+
+    def _run(self, run: Callable[..., Any], x: jax.Array, operands: Any) -> Any:
+        leaves = [*operands[: self._place], x, *operands[self._place :]]
+        return _compared(self._site.problem.op, run(*jax.tree.unflatten(self._tree, leaves)))
+
+    def _split(self, operands: tuple[Any, ...], *, fixed: bool) -> tuple[Draw, list[Any]]:
+        """What draws the input that differs from call to call, and the operands' other leaves."""
+        leaves = jax.tree.leaves(operands)
+        first = leaves.pop(self._place)
+
+        def draw(seed: int) -> jax.Array:
+            if fixed:
+                return jnp.array(first)  # a copy: a chain takes its inputs' buffers
+            noise = np.random.default_rng(seed).standard_normal(first.shape, np.float32)
+            return jnp.asarray(noise).astype(first.dtype)
+
+        return draw, leaves
 
 
-def _sides(
-    branches: Mapping[str, Callable[..., Any]], pool: Pool
-) -> tuple[list[ChainSide], dict[str, str]]:
-    sides, failures = [], {}
-    for name, branch in branches.items():
-
-        def call(i: int, x: jax.Array, operands: Any, run: Callable[..., Any] = branch) -> Any:
-            return run(*_with_input(x, operands))
-
-        try:
-            sides.append(ChainSide(name, pool, call))
-        except Exception as error:  # one variant's failure is a result; the others are still timed
-            failures[name] = f"{type(error).__name__}: {error}"
-    return sides, failures
+def _compared(op: str, out: Any) -> Any:
+    """What of a result is the same for all variants."""
+    if op.startswith("bounded"):
+        return out.materialize()  # values are undefined where the recorder stands for them
+    if op == "sparse_attention" and len(out) == 2:
+        return out[0]
+    return out
 
 
-def make_operands(site: Site) -> tuple[Callable[[int], jax.Array], list[Any]]:
-    """A way to draw inputs, and the site's other operands: noise of unit gain, input masks full,
-    other integers 0.
-    """
-    first, *others = site.operands
-    rng = np.random.default_rng(0)
-
-    def fill(shape: Any) -> jax.Array:
-        if jnp.issubdtype(shape.dtype, jnp.floating):
-            gain = 1 / math.sqrt(max(math.prod(shape.shape[:-1]), 1))
-            noise = rng.standard_normal(shape.shape, np.float32) * np.float32(gain)
-            return jnp.asarray(noise).astype(shape.dtype)
-        full = first.ndim == 4 and shape.shape[:2] == first.shape[:2] and shape.dtype == jnp.uint32
-        return (
-            pack_mask(jnp.ones(first.shape[:3], bool))
-            if full
-            else jnp.zeros(shape.shape, shape.dtype)
-        )
-
-    def draw(seed: int) -> jax.Array:
-        noise = np.random.default_rng(seed).standard_normal(first.shape, np.float32)
-        return jnp.asarray(noise).astype(first.dtype)
-
-    return draw, [o if isinstance(o, TileIndex) else jax.tree.map(fill, o) for o in others]
-
-
-def _with_index(operands: Sequence[Any], built: TileIndex) -> list[Any]:
-    return [built if isinstance(o, TileIndex) else o for o in operands]
-
-
-def _with_input(x: jax.Array, operands: Sequence[Any]) -> tuple[Any, ...]:
-    return x, *operands
-
-
-def _build(like: TileIndex, mask: jax.Array) -> TileIndex:
-    build = functools.partial(tile_index, tile=like.tile, capacity=like.capacity, align=like.align)
-    return jax.jit(build)(mask)
+def _seconds(took: Samples) -> float:
+    """GPU time where it was measured; noise may make that of a few calls 0 or less."""
+    return took.device_median if took.device_median > 0 else took.wall_median

@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 from jaxsparse.select.config import config
 from jaxsparse.select.costs import EVERY, Candidate, cheapest
 from jaxsparse.select.masked_conv.chooser import candidates as offer
-from jaxsparse.select.masked_conv.cost import LISTED, Work, features
+from jaxsparse.select.masked_conv.cost import Work, features, listed
 from jaxsparse.select.masked_conv.portfolio import held
 from jaxsparse.select.problem import Problem
 from jaxsparse.select.table import DENSE, Entry, Rate, TuningTable
@@ -114,7 +114,7 @@ def _solve(samples: Sequence[Sample], processors: int) -> tuple[float, ...]:
             row, work_of(s), area, processors, count, EVERY if s.list == EVERY else place
         )
         rows.append([v / s.us for v in (one, step, row_step, zeros)])
-        wanted.append(1.0 - (0.0 if s.list == EVERY else LISTED / s.us))
+        wanted.append(1.0 - (0.0 if s.list == EVERY else listed() / s.us))
     (start, start_weight), (fill, fill_weight) = TYPICAL
     rows += [[start_weight, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, fill_weight]]
     wanted += [start_weight * start, fill_weight * fill]

@@ -7,11 +7,15 @@ import jax
 import numpy as np
 
 from jaxsparse.index import TileIndex
-from jaxsparse.select.sites import listening
+from jaxsparse.select.sites import Site, listening
+
+#: The operations whose masks `record_masks` sees.
+RECORDED = ("masked_conv", "masked_dense")
 
 
 def record_masks(fn: Callable[..., object], batches: Iterable[object]) -> list[np.ndarray]:
-    """The masks of the operations with a `TileIndex` (`masked_conv`) when `fn` runs on batches.
+    """The masks of the operations with a `TileIndex` when `fn` runs on batches: `masked_conv` and
+    `masked_dense`.
 
     Pass them to `js.tune(fn, ..., masks=)`: variants are then measured on masks of your own data,
     not on generated ones (DynaSpa, section 3.2, searches on such a sample).
@@ -36,7 +40,7 @@ def record_masks(fn: Callable[..., object], batches: Iterable[object]) -> list[n
         for one in whole.reshape(-1, *whole.shape[-3:]):
             found.setdefault((one.shape, np.packbits(one).tobytes()), one.copy())
 
-    def see(operands: tuple[Any, ...]) -> None:
+    def see(site: Site, operands: tuple[Any, ...], count: jax.Array) -> None:
         for index in (each for each in operands if isinstance(each, TileIndex)):
             jax.debug.callback(keep, index.to_mask())
 
@@ -51,6 +55,7 @@ def record_masks(fn: Callable[..., object], batches: Iterable[object]) -> list[n
         raise ValueError("batches is empty; it takes at least one call's arguments")
     if not found:
         raise ValueError(
-            "fn calls no jaxsparse operation with a mask that js.tune measures (masked_conv)"
+            "fn calls no operation whose mask becomes a TileIndex that js.tune measures: "
+            f"{', '.join(RECORDED)}"
         )
     return list(found.values())

@@ -22,6 +22,7 @@ from jaxsparse.index.portfolio import portfolio_index
 from jaxsparse.index.types import TileIndex
 from jaxsparse.ops import masked_conv
 from jaxsparse.ops.masked_conv import device as device
+from jaxsparse.ops.masked_conv.operands import Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.ops.masked_conv.run import problem_of as conv_problem
 from jaxsparse.select.config import config
@@ -173,7 +174,7 @@ class Sweep:
     ) -> jax.Array:
         lists, choice = extra
         index = _index(lists, choice, group)
-        return device.forward(self._p, "cuda", group, x, kernel, None, base, index, None)
+        return device.forward(self._p, "cuda", group, *Operands(x, kernel, index, base=base))
 
     def _whole_image(self, i: int, x: jax.Array, kernel: jax.Array, index: TileIndex) -> jax.Array:
         return masked_conv(x, kernel, index, **self.probe.case.options)

@@ -27,14 +27,16 @@ from jaxsparse.pruned.executors.choice import EXECUTORS
 from jaxsparse.select.bounded import BoundedProblem, NetworkProblem
 from jaxsparse.select.choice import Choice
 from jaxsparse.select.grouped_matmul import GatedProblem, GroupedProblem
+from jaxsparse.select.masked_conv.dkernel import DkernelProblem
 from jaxsparse.select.masked_conv.estimate import estimated
 from jaxsparse.select.masked_conv.problem import ConvProblem
-from jaxsparse.select.masked_conv_dkernel import DkernelProblem
+from jaxsparse.select.masked_conv.scale import scaled
 from jaxsparse.select.masked_conv_stack import StackProblem
 from jaxsparse.select.masked_matmul import MatmulProblem
 from jaxsparse.select.pruned import PrunedProblem
 from jaxsparse.select.select import _chosen, choose
 from jaxsparse.select.sparse_attention import AttentionProblem
+from jaxsparse.select.sparse_ffn.chooser import FfnProblem
 
 
 def itemsize(dtype: str) -> int:
@@ -176,6 +178,11 @@ def attention(asked: Asked) -> AttentionProblem:
     return AttentionProblem(asked.platform, **asked.facts)
 
 
+def ffn(asked: Asked) -> FfnProblem:
+    """Of `sparse_ffn`."""
+    return FfnProblem(asked.platform, **asked.facts)
+
+
 PROBLEMS = {
     "masked_conv": conv,
     "masked_conv_dkernel": dkernel,
@@ -188,6 +195,7 @@ PROBLEMS = {
     "bounded_matmul": bounded,
     "bounded_network": network,
     "sparse_attention": attention,
+    "sparse_ffn": ffn,
 }
 
 
@@ -227,7 +235,7 @@ variants = importlib.import_module("jaxsparse.select.variants")
 
 def _forget() -> None:
     """Drop what follows from the tables of variants."""
-    for kept in (variants.table, _chosen, estimated):
+    for kept in (variants.table, _chosen, estimated, scaled):
         kept.cache_clear()
 
 

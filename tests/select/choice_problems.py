@@ -327,6 +327,20 @@ def _attentions(rng: random.Random) -> Iterator[Asked]:
         yield Asked("sparse_attention", _devices(rng), rng.choice(SELECTIONS), facts)
 
 
+def _ffns(rng: random.Random) -> Iterator[Asked]:
+    for _ in range(60):
+        d, f = rng.choice(((768, 3072), (2048, 5632), (33, 100)))
+        facts = {
+            "sizes": (rng.choice((1, 4, 5, 8, 9, 4096)), rng.choice((d, d, 0)), f, d),
+            "gated": rng.random() < 0.5,
+            "top_k": rng.choice((0, 0, 64)),
+            "dtype": rng.choice(DTYPES),
+            "precision": rng.choice(("default", "highest")),
+            "own": rng.random() < 0.3,
+        }
+        yield Asked("sparse_ffn", _devices(rng), rng.choice(SELECTIONS), facts)
+
+
 MAKERS: tuple[Callable[[random.Random], Iterator[Asked]], ...] = (
     _convs,
     _dkernels,
@@ -337,6 +351,7 @@ MAKERS: tuple[Callable[[random.Random], Iterator[Asked]], ...] = (
     _pruned,
     _bounded,
     _attentions,
+    _ffns,
 )
 
 

@@ -76,6 +76,15 @@ def test_other_implementations_have_a_reason():
     assert told.against["cpu" if jax.default_backend() == "cpu" else "cuda"] == (
         "implementation= asks for reference"
     )
+    x = jnp.ones((1, 4, 5, 8))
+    call = js.explain(js.masked_conv, x, jnp.ones((3, 3, 8, 8)), mask).calls[0]
+    assert call.choice is not None
+    ran = {rung.variant for rung in call.choice.rungs} | {c.variant for c in call.choice.candidates}
+    not_run = {*call.against, *call.passed_over}
+    assert set(call.choice.names) - ran <= not_run, "every variant has a reason"
+    assert ran.isdisjoint(not_run)
+    assert not {*call.against} & {*call.passed_over}
+    assert str(call).count("possible, too; ") <= 2, "variants with the same reason share a line"
     plain = js.explain(js.tile_index, mask).calls[0]
     if plain.implementation != "reference":
         assert plain.against["reference"] == f"{plain.implementation} comes first"
@@ -130,8 +139,13 @@ def test_a_variant_that_does_not_exist_is_told_from_one_that_does_not_fit():
     ("given", "kind", "words"),
     [
         ({"variant": "foo"}, ValueError, r"variant='foo' is not a variant .* js\.variants\(op\)"),
-        ({"selection": "maybe"}, ValueError, "selection='maybe' is none of static, device, switch"),
-        ({"implementation": "metal"}, ValueError, "'metal' is none of cuda, cpu, reference"),
+        (
+            {"selection": "maybe"},
+            ValueError,
+            "selection='maybe' is not one of static, device",
+        ),
+        ({"implementation": "metal"}, ValueError, "'metal' is not one of cuda, cpu, reference"),
+        ({"implementation": "cuda:n128"}, ValueError, "is not one of .* named by variant="),
         ({"implementation": 3}, TypeError, "implementation=3; it takes None"),
         ({"implementation": ()}, ValueError, "names none of"),
     ],
@@ -159,10 +173,31 @@ def test_an_implementation_for_every_call_inside():
     np.testing.assert_allclose(gradient(X)[0], np.full(4, 5.0))
 
 
-@pytest.mark.skipif(HOME == "cuda", reason="both are there: JAX refuses where it lowers the other")
-def test_an_implementation_that_is_not_there_is_named():
-    with js.config(implementation="cuda"), pytest.raises(ValueError, match=r"cuda.* cannot run"):
+def test_an_implementation_that_an_op_lacks_is_named():
+    other = "cpu" if HOME == "cuda" else "cuda"
+    told = rf"implementation=\W*{other}\W* cannot run.*; on {HOME} it takes implementation='{HOME}'"
+    with js.config(implementation=other), pytest.raises(ValueError, match=told):
         grouped(X)
+
+
+@pytest.mark.parametrize("implementation", ["cpu", ("cpu",)])
+def test_an_implementation_of_another_platform_is_refused_when_lowered(implementation):
+    """Also where several platforms are lowered for, under vmap and in shard_map."""
+    mesh = jax.make_mesh((1,), ("b",))
+
+    def asked(x):
+        run = lambda x: js.grouped_matmul(x, RHS, SIZES, implementation=implementation)  # noqa: E731
+        each = jax.shard_map(run, mesh=mesh, in_specs=jax.P(), out_specs=jax.P())
+        return run(x) + each(x) + jax.vmap(run)(x[None])[0]
+
+    told = (
+        "grouped_matmul: implementation=.*'cpu'.* cannot run on cuda, .* lowered for; "
+        "on cuda it takes implementation='"
+    )
+    with pytest.raises(ValueError, match=told):
+        jax.jit(asked).trace(X).lower(lowering_platforms=("cuda",))
+    if HOME == "cpu":
+        np.testing.assert_allclose(jax.jit(asked)(X)[:2], np.full((2, 5), 12.0))
 
 
 def test_static_arguments_and_closures():
@@ -215,3 +250,16 @@ def test_an_index_that_overflows_leaves_tiles_out(rng):
 def test_what_is_no_function_is_refused():
     with pytest.raises(TypeError, match="fn must be callable, not a list"):
         js.explain([1.0])  # pyright: ignore[reportArgumentType]
+
+
+def test_a_string_is_named_as_static():
+    mask = jnp.ones((1, 4, 4), bool)
+    x, kernel = jnp.ones((1, 4, 4, 2)), jnp.ones((3, 3, 2, 2))
+    with pytest.raises(TypeError, match=r"activation='relu' .* add static_argnames='activation'"):
+        js.explain(js.masked_conv, x, kernel, mask, activation="relu")
+    with pytest.raises(TypeError, match=r"argument 1 of fn, 'relu', .* static_argnames="):
+        js.explain(lambda x, name: x, x, "relu")
+    told = js.explain(
+        js.masked_conv, x, kernel, mask, activation="relu", static_argnames="activation"
+    )
+    assert told.calls

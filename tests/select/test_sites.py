@@ -7,6 +7,7 @@ import pytest
 
 import jaxsparse as js
 from jaxsparse.index import TileIndex
+from jaxsparse.ops.masked_conv.operands import Operands
 from jaxsparse.select.sites import watch, watching
 
 PLATFORM = "cuda" if jax.default_backend() == "gpu" else "cpu"
@@ -39,7 +40,7 @@ def test_a_branch_runs_again(arrays):
         site = here(watch(js.masked_conv, x, kernel, index))[0]
         want = js.masked_conv(x, kernel, index)
         for name in (next(iter(site.branches)), "dense"):
-            got = jax.jit(site.branches[name])(x, kernel, None, None, index, None)
+            got = jax.jit(site.branches[name])(*Operands(x, kernel, index))
             np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3)
 
 

@@ -9,6 +9,8 @@ import pytest
 import jaxsparse as js
 from jaxsparse.pruned.executors import choice as executors
 from jaxsparse.pruned.strips import STRIPS
+from jaxsparse.select.choice import Reason
+from jaxsparse.select.table import Entry, Rung
 from jaxsparse.tune import pruned as tuner
 
 
@@ -192,7 +194,18 @@ def test_tuning_is_done_outside_of_jit(call, tmp_path, traced):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_other_tuner_points_here(call):
+def test_what_was_tuned_for_a_plan_goes_before_a_table(call, tmp_path):
     plan, x = call
-    with pytest.raises(ValueError, match=r"nothing to tune.*js\.pruned\.tune"):
-        js.tune(lambda x: js.pruned_matmul(x, plan), x, progress=False)
+    tuned = js.pruned.tune(plan, x, seconds=0.01, folder=tmp_path, progress=False)
+    found = js.explain(lambda x: js.pruned_matmul(x, tuned), x).calls[0].choice
+    features = dict.fromkeys(("rows", "depth", "outputs", "kept"), 0.0)
+    features |= {"rows": 8, "depth": 64, "outputs": 32, "kept": plan.plan.pattern.entries}
+    other = next(name for name in found.names if name != found.first)
+    entry = Entry("pruned_matmul", "float32", features, other, (Rung(1.0, other),))
+    table = js.TuningTable(device="cpu", measured="", entries=(entry,))
+    with js.config(tuning=table):
+        untuned = js.explain(lambda x: js.pruned_matmul(x, plan), x).calls[0].choice
+    assert (untuned.first, untuned.reason) == (other, Reason.TABLE)
+    with js.config(tuning=table):
+        again = js.explain(lambda x: js.pruned_matmul(x, tuned), x).calls[0].choice
+    assert (again.first, again.reason) == (found.first, Reason.PLAN)

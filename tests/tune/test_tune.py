@@ -18,13 +18,13 @@ from jaxsparse.select.problem import Problem
 from jaxsparse.select.variants import table
 from jaxsparse.testing import case
 from jaxsparse.tune import tune
-from jaxsparse.tune.cache import CostCache
+from jaxsparse.tune.cache import CostCache, default_folder
 from jaxsparse.tune.costs import Costs
 from jaxsparse.tune.tuner import draw_masks, scale, sites_of
 
 PROBLEM = Problem("masked_conv", "cpu", "float32", {"pixels": 100.0}, 100)
 quick = functools.partial(
-    tune, densities=(0.1, 1.0), samples=1, calls=2, cache=False, progress=False
+    tune, densities=(0.1, 1.0), samples=1, calls=2, merge=False, cache=False, progress=False
 )
 
 
@@ -99,24 +99,6 @@ def test_nothing_to_tune():
         tune(jnp.sum, jnp.ones(3))
 
 
-def test_an_op_without_an_index_is_left_out(call):
-    run, *args = call
-
-    def both(x, kernel):
-        sizes = jnp.asarray([3, 5])
-        return run(x, kernel), js.grouped_matmul(x[0, 0], jnp.ones((2, x.shape[3], 8)), sizes)
-
-    with pytest.warns(RuntimeWarning, match="not tuned: grouped_matmul"):
-        made = quick(both, *args, densities=0.5)
-    assert {e.op for e in made.entries} == {"masked_conv"}
-    only = functools.partial(js.grouped_matmul, group_sizes=jnp.asarray([3, 5]))
-    with (
-        pytest.warns(RuntimeWarning, match="not tuned: grouped_matmul"),
-        pytest.raises(ValueError, match="nothing to tune"),
-    ):
-        quick(only, jnp.ones((8, 4)), jnp.ones((2, 4, 8)))
-
-
 @pytest.mark.parametrize(
     "option",
     [
@@ -127,6 +109,9 @@ def test_an_op_without_an_index_is_left_out(call):
         {"masks": []},
         {"samples": 0},
         {"calls": 0},
+        {"trials": 0},
+        {"share": 0},
+        {"minutes": 0},
         {"size": 0},
         {"cache": 3},
     ],
@@ -181,9 +166,32 @@ def test_a_broken_cache_file_is_measured_again(tmp_path):
     cache.put({"key": 1}, costs)
     assert cache.get({"key": 1}) == costs
     assert cache.get({"key": 2}) is None
-    next(tmp_path.glob("*.json")).write_text("{")
+    (kept,) = tmp_path.iterdir()  # nothing beside it: no lock, no part
+    kept.write_text("{")
     assert cache.get({"key": 1}) is None
+    kept.unlink()
+    kept.mkdir()  # neither to be read nor to be replaced
+    assert cache.get({"key": 1}) is None
+    with pytest.warns(RuntimeWarning, match="measurements are not kept"):
+        cache.put({"key": 1}, costs)
     assert CostCache(None).get({"key": 1}) is None
+
+
+def test_a_folder_that_cannot_be_made_costs_the_cache_alone(call, tmp_path):
+    run, *args = call
+    (tmp_path / "file").write_text("in the way")
+    with pytest.warns(RuntimeWarning, match="measurements are not kept"):
+        made = quick(run, *args, densities=(0.5,), cache=tmp_path / "file" / "tune")
+    assert made.entries
+
+
+def test_without_a_home_measurements_are_kept_among_temporary_files(monkeypatch):
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    folder = default_folder()
+    assert folder.is_absolute()
+    assert "~" not in str(folder)
 
 
 def test_ladder_of_known_costs():

@@ -30,7 +30,14 @@ def candidates(problem: ConvProblem) -> Offer:
     )
     names = (*takes(problem), DENSE)
     against = Against.NOT_ASKED if together else Against.NO_RATES
-    return Offer(names, costs=found, together=together, tiles=problem.tile_counts, against=against)
+    return Offer(
+        names,
+        costs=found,
+        together=together,
+        tiles=problem.tile_counts,
+        against=against,
+        reach=math.inf,
+    )
 
 
 def against(problem: ConvProblem) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What a variant of `masked_conv` costs on a GPU: measured rates and the shape of a call, turned
-into a row of costs. Linear in the rates but for LISTED, so that they can be fitted.
+into a row of costs. Linear in the rates but for `listed`, so that they can be fitted.
 
-    time = start + fill * MB + whole + even         and LISTED where a list is read
+    time = start + fill * MB + whole + even         and `listed` where a list is read
     whole = ceil(waves) * (steps * step + tail)       a wave takes as long, however full it is
     even  = waves * steps * row_step                  what shares the machine's bandwidths
 
@@ -16,21 +16,23 @@ from typing import NamedTuple
 import msgspec
 
 from jaxsparse.select.costs import EVERY, Candidate, staircase
-from jaxsparse.select.table import DENSE, Rate
+from jaxsparse.select.table import DENSE, Measured, Rate
 from jaxsparse.select.variants import Variant
 
 #: Bytes of the K axis that one step multiplies, and of a narrow pixel, which is a step by itself.
 STEP_BYTES = 128
 NARROW_BYTES = 64
 MEGABYTE = 1e6
-#: Microseconds that reading a list costs: boxes take .1, .2 and .4 longer (quartiles of 836 calls
-#: on an H200) over a list of all tiles than over every tile without one; of .2, .3 and .5 it chose
-#: about as well as any. The shipped rates were fitted before: XLA's dense leads by .2 at 40x40x256
-#: of batch 1, and a test says whether it still does after the next fit.
-LISTED = 0.3
-#: Of the CTAs that a device holds singly, those that clusters of so many hold: 116 of an H200's 132
-#: in fours.
-IN_CLUSTERS = {1: 1.0, 2: 1.0, 4: 29 / 33}
+#: `listed`: microseconds that reading a list costs. An H200's boxes take .1, .2 and .4 longer
+#: (quartiles of 836 calls) over a list of all tiles than over every tile without one; of .2, .3 and
+#: .5 it chose about as well as any. `in_clusters`: of the CTAs that the device holds singly, those
+#: that clusters of so many hold: 116 of an H200's 132 in fours.
+_MEASURED = Measured("masked_conv", "cuda")
+
+
+def listed() -> float:
+    """Microseconds that reading a list costs."""
+    return _MEASURED("listed")
 
 
 class Work(NamedTuple):
@@ -84,7 +86,7 @@ def terms(row: Variant, work: Work, area: int, processors: int, cluster: int = 1
     steps = work.taps if narrow else -(-work.taps * pixel_bytes // STEP_BYTES)
     columns = max(-(-work.outputs // row.fields["tile_n"]), 1)
     processors *= row.fields.get("resident", 1)  # CTAs of one
-    processors = round(processors * IN_CLUSTERS[split if split > 1 else cluster])
+    processors = round(processors * _MEASURED("in_clusters", str(split if split > 1 else cluster)))
     rows = processors * row.fields["tile_m"] / (columns * split)
     pixel = work.outputs * work.itemsize / MEGABYTE
     return Terms(-(-steps // split), max(rows / area, 1.0), work.pixels * pixel, area * pixel)
@@ -116,7 +118,7 @@ def candidate(
     t = terms(row, work, area, processors, cluster)
     fill = rate.fill if work.fills else 0.0
     if tiles is None:
-        rate = msgspec.structs.replace(rate, start=rate.start + LISTED)
+        rate = msgspec.structs.replace(rate, start=rate.start + listed())
     return staircase(
         rate,
         t.steps * rate.step + rate.tail,

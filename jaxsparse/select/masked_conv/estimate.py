@@ -1,5 +1,6 @@
 """What `masked_conv` costs on a CUDA device that nothing was measured on, from the rates of its
-mma.sync rows on an H200 and what is known of the device: an estimate, which `js.tune` replaces.
+mma.sync rows on an H200 and what is known of the device, or was calibrated: an estimate, which
+`js.tune` replaces.
 
 A step of K takes as long as its products by the tensor cores' rate for mma.sync; what a call takes
 besides stays as it was measured. Devices of one compute capability differ: the slower ones' figures
@@ -12,13 +13,18 @@ import math
 from typing import NamedTuple
 
 import jax
+import msgspec
 
 from jaxsparse.core.device import CLOCK
+from jaxsparse.core.dtypes import DTYPES
 from jaxsparse.select.costs import Candidate
 from jaxsparse.select.masked_conv.cost import Work, candidate, dense
 from jaxsparse.select.masked_conv.problem import OP
 from jaxsparse.select.masked_conv.reasons import USUAL_PROCESSORS, mma_channels
-from jaxsparse.select.table import DENSE, Entry, Rate, Rung, TuningTable
+from jaxsparse.select.masked_conv.scale import scaled
+from jaxsparse.select.roofline.calibration import calibrated
+from jaxsparse.select.roofline.machine import Machine, by_ratio, machine_of
+from jaxsparse.select.table import DENSE, Entry, Measured, Rate, Rung, TuningTable, base_for
 from jaxsparse.select.variants import table
 
 
@@ -45,85 +51,83 @@ SPEEDS = {
 }
 #: Of a device that is not listed.
 USUAL = Speed(256, 1700)
-#: What the rates below were measured on.
+#: What the table's rates of mma.sync rows were measured on.
 MEASURED_ON = SPEEDS["9.0"]
-#: The share of the tensor cores' rate that a dense convolution of DENSE_COLUMNS outputs or more
-#: reaches, of fewer in proportion, as on an H200; and what starting it takes, in microseconds.
-DENSE_SHARE, DENSE_COLUMNS, DENSE_START = 0.7, 128, 7.0
-#: dtype -> row -> (start, step, row_step, fill) on an H200, as in `Rate`: fitted to 12 to 16 calls
-#: of each row alone (docs/kernels/masked_conv.md); they meet them within 3 to 10 % on average, 23 %
-#: at worst.
-_SIXTEEN_BITS = {
-    "mma128n128": (7.204, 1.2419, 0.4212, 0.2573),
-    "mma128n64": (7.375, 0.9958, 0.1544, 0.3109),
-    "mma64n64": (7.148, 0.4352, 0.0881, 0.2188),
-}
-MEASURED: dict[str, dict[str, tuple[float, float, float, float]]] = {
-    "bfloat16": _SIXTEEN_BITS,
-    "float16": _SIXTEEN_BITS,
-    "float32": {
-        "mma128n128": (6.992, 1.3022, 0.2875, 0.2533),
-        "mma128n64": (7.147, 1.0954, 0.0, 0.3428),
-        "mma64n64": (7.084, 0.5351, 0.0, 0.2762),
-    },
-}
+#: As the table of an H200 names the rates of its mma.sync rows, for they do not stand beside its
+#: other rows: fitted to 12 to 16 calls of each row alone (docs/kernels/masked_conv.md); they meet
+#: them within 3 to 10 % on average, 23 % at worst. Its constants say what share of the tensor
+#: cores' rate a dense convolution of `dense_columns` outputs or more reaches (`dense_share`), of
+#: fewer in proportion, and what starting it takes, in microseconds (`dense_start`).
+MMA = "masked_conv_mma"
+_CONSTANTS = Measured(MMA, "cuda")
+_KINDS = tuple(sorted(DTYPES))
 
 _DENSITIES = tuple((i + 1) / 24 for i in range(24))
 _CHANNELS, _OUTPUTS, _TAPS = (4, 8, 16, 32, 64, 128, 256, 512), (16, 32, 64, 256), (1, 9)
 _PIXELS = (2048, 16384, 131072, 1048576)
 
 
-def rates(capability: str) -> tuple[Rate, ...]:
-    """The rates of the mma.sync rows and of dense on a device of this compute capability."""
+def rates(capability: str, other: TuningTable, machine: Machine) -> tuple[Rate, ...]:
+    """The rates of the mma.sync rows on a device of this compute capability, from those that
+    `other` holds of them: steps by the tensor cores' rate, zeros by that of memory.
+    """
     speed = SPEEDS.get(capability, USUAL)
     slower = MEASURED_ON.macs * MEASURED_ON.megahertz / (speed.macs * speed.megahertz)
+    memory = machine_of(other).copy / machine.copy
     found = []
-    for dtype, rows in MEASURED.items():
-        for name, (start, step, row_step, fill) in rows.items():
-            each = round(step * slower, 4), 0.0, round(row_step * slower, 4), fill
-            found.append(Rate(OP, dtype, name, start, *each))
+    for rate in (r for r in other.rates if r.op == MMA):
+        times = slower * machine.slower(rate.dtype, rate.variant)
+        step, row_step = round(rate.step * times, 4), round(rate.row_step * times, 4)
+        fill = round(rate.fill * memory, 4)
+        found.append(msgspec.structs.replace(rate, op=OP, step=step, row_step=row_step, fill=fill))
     return tuple(found)
 
 
-def dense_rate(capability: str, processors: int, dtype: str, shape: tuple[int, ...]) -> Rate:
-    """The rate of XLA's convolution of this shape: taps, channels, outputs, stride."""
-    speed = SPEEDS.get(capability, USUAL)
-    share = DENSE_SHARE * min(shape[2] / DENSE_COLUMNS, 1.0)
-    macs = speed.macs * speed.dense / (2 if dtype == "float32" else 1) * share
-    step = 1e9 / (macs * processors * speed.megahertz)
-    return Rate(OP, dtype, DENSE, DENSE_START, round(step, 4), 0.0, shape=shape)
-
-
-@functools.cache
-def estimated(device: str, capability: str, processors: int, other: TuningTable) -> TuningTable:
-    """The table of a device that was never measured.
-
-    Args:
-        device: its kind.
-        capability: "8.0".
-        processors: its multiprocessors.
-        other: the table whose entries stay where nothing is estimated: float32 at `highest`.
+def dense_rate(capability: str, machine: Machine, dtype: str, shape: tuple[int, ...]) -> Rate:
+    """The rate of XLA's convolution of this shape: taps, channels, outputs, stride; that of its
+    bytes where they take longer.
     """
+    taps, channels, outputs, stride = shape
+    share = min(outputs / _CONSTANTS("dense_columns"), 1.0)
+    if machine.own:
+        macs = machine.macs(dtype)
+    else:
+        speed = SPEEDS.get(capability, USUAL)
+        macs = speed.macs * speed.dense / (2 if dtype == "float32" else 1)
+        macs *= machine.processors * speed.megahertz * _CONSTANTS("dense_share")
+    moved = (channels * stride + outputs) * (4 if dtype == "float32" else 2)
+    least = moved / (machine.copy * taps * channels * outputs)
+    step = 1e9 * max(1 / (macs * share), least)
+    return Rate(OP, dtype, DENSE, _CONSTANTS("dense_start"), round(step, 4), 0.0, shape=shape)
+
+
+@functools.lru_cache(maxsize=8)
+def estimated(capability: str, machine: Machine) -> TuningTable:
+    """The table of a device that was never measured, of this compute capability ("8.0"). Entries of
+    the measured device's table stay where nothing is estimated: float32 at `highest`.
+    """
+    other, processors = base_for(machine.device, "cuda"), machine.processors
     shapes = itertools.product(_TAPS, _CHANNELS, _OUTPUTS, (1,))
     dense_rates = tuple(
-        dense_rate(capability, processors, dtype, shape) for shape in shapes for dtype in MEASURED
+        dense_rate(capability, machine, dtype, shape) for shape in shapes for dtype in _KINDS
     )
-    known = (*rates(capability), *dense_rates)
+    mine = rates(capability, other, machine)
     kept = tuple(e for e in other.entries if e.op != OP or e.dtype == "highest")
-    entries = tuple(e for dtype in MEASURED for e in _entries(dtype, capability, processors))
+    entries = tuple(e for dtype in _KINDS for e in _entries(dtype, mine, capability, machine))
     return TuningTable(
-        device=device,
-        measured="nothing: estimated from an H200's rates of mma.sync; js.tune measures",
+        device=machine.device,
+        measured=f"estimated from rates of mma.sync of {other.device}: {machine.measured}; "
+        "js.tune measures",
         entries=(*kept, *entries),
         tile=other.tile,
         processors=processors,
-        rates=known,
+        rates=(*mine, *dense_rates),
     )
 
 
-def _entries(dtype: str, capability: str, processors: int) -> list[Entry]:
+def _entries(dtype: str, known: tuple[Rate, ...], capability: str, machine: Machine) -> list[Entry]:
     """Entries over a grid of shapes."""
-    mine = {r.variant: r for r in rates(capability) if r.dtype == dtype}
+    mine = {r.variant: r for r in known if r.dtype == dtype}
     itemsize = 4 if dtype == "float32" else 2
     found = []
     for channels, outputs, taps, pixels in itertools.product(_CHANNELS, _OUTPUTS, _TAPS, _PIXELS):
@@ -136,8 +140,8 @@ def _entries(dtype: str, capability: str, processors: int) -> list[Entry]:
             "groups": 1,
             "stride": 1,
         }
-        whole = dense(dense_rate(capability, processors, dtype, work.shape), work)
-        static, ladder = _ladder(work, mine, whole, processors)
+        whole = dense(dense_rate(capability, machine, dtype, work.shape), work)
+        static, ladder = _ladder(work, mine, whole, machine.processors)
         found.append(Entry(OP, dtype, features, static, ladder))
     return found
 
@@ -170,15 +174,20 @@ def _ladder(
 
 
 def of_this_device(device: str, other: TuningTable) -> TuningTable:
-    """The estimate for JAX's CUDA device, of the kind `device`; `other` where it is a Hopper, whose
-    rates are nearer, and where there is none.
+    """The estimate for JAX's CUDA device, of the kind `device`: of a Hopper from the rates of
+    `other`, of others from those that it holds of mma.sync; `other` where there is no device.
     """
     try:
         found = jax.devices("cuda")[0]
     except RuntimeError:
         return other
     capability = found.compute_capability
-    if capability == "9.0":
-        return other
     processors = getattr(found, "core_count", USUAL_PROCESSORS)
-    return estimated(device, capability, processors, other)
+    reference = machine_of(other)
+    machine = calibrated(device) or by_ratio(device, processors, reference)
+    return table_of(capability, machine)
+
+
+def table_of(capability: str, machine: Machine) -> TuningTable:
+    """The estimate for a device of these rates."""
+    return scaled(machine) if capability == "9.0" else estimated(capability, machine)

@@ -11,17 +11,16 @@ import numpy as np
 
 from jaxsparse.select.costs import EVERY, Candidate, cheapest, costs_on, typical
 from jaxsparse.select.portfolio import greedy
+from jaxsparse.select.table import Measured
 from jaxsparse.select.variants import Variant, table
 
 #: The most candidates of one call (docs/contract.md).
 MOST = 8
 #: A candidate that lowers the mean share of the best by less than this is left out.
 LEAST_GAIN = 0.001
-#: How much longer mma.sync rows of 64 columns take beside others: the kernel that holds all leaves
-#: two CTAs a multiprocessor, alone they have three or four.
-NARROW_BESIDE = 1.25
 #: No call takes less, whatever a line through measurements says.
 LEAST_US = 0.01
+_MEASURED = Measured("masked_conv", "cuda")
 #: The CTAs that share a tile's K where the device chooses.
 PARTS = (1, 2, 4)
 
@@ -87,11 +86,13 @@ def _standing(
 
 
 def _beside(row: Variant, c: Candidate) -> Candidate:
-    """What the candidate costs beside others in one call."""
+    """What the candidate costs beside others in one call. mma.sync rows of 64 columns take longer:
+    the kernel that holds all leaves two CTAs a multiprocessor, alone they have three or four.
+    """
     if not row.fields.get("mma") or row.fields["tile_n"] > 64:
         return c
     start, each, place, wave, per_wave = c.cost
-    slower = NARROW_BESIDE
+    slower = _MEASURED("narrow_beside")
     return c._replace(cost=(start * slower, each * slower, place, wave * slower, per_wave))
 
 

@@ -7,13 +7,15 @@ from jaxsparse.core.device import MULTIPROCESSORS, is_hopper
 from jaxsparse.select.choice import Chooser, Offer, Reason, register
 from jaxsparse.select.costs import EVERY, Candidate
 from jaxsparse.select.problem import Problem
+from jaxsparse.select.table import Measured
 from jaxsparse.select.variants import Variant, table
 
 OP = "masked_conv_dkernel"
 USUAL_DENSITY = 0.3  # of the masks that a choice is made for; it is made while tracing
 STEP_PIXELS = 64
-CYCLES_PER_MICROSECOND = MULTIPROCESSORS * 1700.0  # of an H200's multiprocessors
-SMALL_KERNEL = 32 * 1024  # weights; measured between 256 x 64 and 576 x 64
+#: `small_kernel`: weights of the smallest kernel that tensor cores gain from. `step_cycles` of a
+#: multiprocessor and `call_us`, by variant: what a step takes, and a call without any.
+_MEASURED = Measured(OP, "cuda")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +61,7 @@ def candidates(problem: DkernelProblem) -> Offer:
     tiled = [row for row in found if "tile_m" in row.fields]
     others = [row for row in found if row not in tiled]
     costs = {row.name: _microseconds(row, problem) for row in tiled}
-    if tiled and problem.rows * problem.outputs >= SMALL_KERNEL:
+    if tiled and problem.rows * problem.outputs >= _MEASURED("small_kernel"):
         order, reason = [*sorted(tiled, key=lambda row: costs[row.name]), *others], Reason.RATES
     else:
         order = [*sorted(others, key=lambda row: -row.number), *tiled]
@@ -81,7 +83,9 @@ def _microseconds(row: Variant, problem: DkernelProblem) -> float:
     f = row.fields
     tiles = -(-problem.rows // f["tile_m"]) * -(-problem.outputs // f["tile_n"])
     steps = problem.pixels * USUAL_DENSITY / STEP_PIXELS
-    return f["call_us"] + steps * tiles * f["step_cycles"] / CYCLES_PER_MICROSECOND
+    cycles = MULTIPROCESSORS * _MEASURED("cycles_per_microsecond")
+    each = _MEASURED("step_cycles", row.name) / cycles
+    return _MEASURED("call_us", row.name) + steps * tiles * each
 
 
 def reason_against(problem: DkernelProblem, variant: str) -> str | None:

@@ -1,0 +1,1 @@
+"""How `sparse_ffn` chooses."""
