@@ -1,8 +1,11 @@
 """jaxsparse: the sparse backend for JAX. Operations that skip the work that their data does not
 need.
 
-`import jaxsparse as js`. The path of the data: mask -> bits -> index -> select -> kernel.
+`import jaxsparse as js`. The path of the data: mask -> bits -> index -> select -> kernel. The
+operations are imported when one is first used.
 """
+
+from typing import TYPE_CHECKING
 
 from jaxsparse import bounded as bounded
 from jaxsparse import export as _export  # noqa: F401  (registers the pytrees)
@@ -12,36 +15,22 @@ from jaxsparse import pruned as pruned
 from jaxsparse import recorder as recorder
 from jaxsparse.bits import pack_mask as pack_mask
 from jaxsparse.bits import unpack_mask as unpack_mask
+from jaxsparse.core.lazy import lazy
 from jaxsparse.ffi import DISABLE_JAX_EXPORT_CHECKS as DISABLE_JAX_EXPORT_CHECKS
 from jaxsparse.index import BlockMask as BlockMask
+from jaxsparse.index import KeptBlocks as KeptBlocks
 from jaxsparse.index import TileIndex as TileIndex
 from jaxsparse.index import TokenPacking as TokenPacking
 from jaxsparse.index import affected_index as affected_index
 from jaxsparse.index import block_masks as block_masks
 from jaxsparse.index import create_block_mask as create_block_mask
+from jaxsparse.index import kept_blocks as kept_blocks
 from jaxsparse.index import tile_index as tile_index
 from jaxsparse.mask import lengths_mask as lengths_mask
 from jaxsparse.mask import plot as plot
 from jaxsparse.mask import show as show
-from jaxsparse.ops import Routing as Routing
-from jaxsparse.ops import bounded_matmul as bounded_matmul
-from jaxsparse.ops import grouped_matmul as grouped_matmul
-from jaxsparse.ops import masked_conv as masked_conv
-from jaxsparse.ops import masked_conv_stack as masked_conv_stack
-from jaxsparse.ops import masked_dense as masked_dense
-from jaxsparse.ops import masked_matmul as masked_matmul
-from jaxsparse.ops import masked_norm as masked_norm
-from jaxsparse.ops import masked_pool as masked_pool
-from jaxsparse.ops import pack_tokens as pack_tokens
-from jaxsparse.ops import pruned_conv as pruned_conv
-from jaxsparse.ops import pruned_matmul as pruned_matmul
-from jaxsparse.ops import route as route
-from jaxsparse.ops import sparse_attention as sparse_attention
-from jaxsparse.ops import token_index as token_index
-from jaxsparse.ops import unpack_tokens as unpack_tokens
 from jaxsparse.pruned import PrunedWeight as PrunedWeight
 from jaxsparse.pruned import prune as prune
-from jaxsparse.pruned import prune_model as prune_model
 from jaxsparse.select import TuningTable as TuningTable
 from jaxsparse.select import checked as checked
 from jaxsparse.select import config as config
@@ -51,9 +40,35 @@ from jaxsparse.tune import record_masks as record_masks
 from jaxsparse.tune import tune as tune
 from jaxsparse.version import __version__ as __version__
 
+if TYPE_CHECKING:
+    from jaxsparse.ops.bounded_matmul.api import bounded_matmul as bounded_matmul
+    from jaxsparse.ops.dispatch.api import Exchange as Exchange
+    from jaxsparse.ops.dispatch.api import combine as combine
+    from jaxsparse.ops.dispatch.api import dispatch as dispatch
+    from jaxsparse.ops.grouped_matmul.api import grouped_matmul as grouped_matmul
+    from jaxsparse.ops.kept_matmul.api import kept_matmul as kept_matmul
+    from jaxsparse.ops.masked_conv.api import masked_conv as masked_conv
+    from jaxsparse.ops.masked_conv_stack.api import masked_conv_stack as masked_conv_stack
+    from jaxsparse.ops.masked_dense.api import masked_dense as masked_dense
+    from jaxsparse.ops.masked_dense.api import token_index as token_index
+    from jaxsparse.ops.masked_matmul.api import masked_matmul as masked_matmul
+    from jaxsparse.ops.masked_norm.api import masked_norm as masked_norm
+    from jaxsparse.ops.masked_pool.api import masked_pool as masked_pool
+    from jaxsparse.ops.pack_tokens.api import pack_tokens as pack_tokens
+    from jaxsparse.ops.pack_tokens.api import unpack_tokens as unpack_tokens
+    from jaxsparse.ops.pruned_conv.api import pruned_conv as pruned_conv
+    from jaxsparse.ops.pruned_matmul.api import pruned_matmul as pruned_matmul
+    from jaxsparse.ops.route.api import Routing as Routing
+    from jaxsparse.ops.route.api import route as route
+    from jaxsparse.ops.sparse_attention.api import sparse_attention as sparse_attention
+    from jaxsparse.ops.sparse_ffn.api import sparse_ffn as sparse_ffn
+    from jaxsparse.pruned.model.plan import prune_model as prune_model
+
 __all__ = [
     "BlockMask",
     "DISABLE_JAX_EXPORT_CHECKS",
+    "Exchange",
+    "KeptBlocks",
     "PrunedWeight",
     "Routing",
     "TileIndex",
@@ -65,10 +80,14 @@ __all__ = [
     "bounded",
     "bounded_matmul",
     "checked",
+    "combine",
     "config",
     "create_block_mask",
+    "dispatch",
     "explain",
     "grouped_matmul",
+    "kept_blocks",
+    "kept_matmul",
     "lengths_mask",
     "mask",
     "masked_conv",
@@ -91,6 +110,7 @@ __all__ = [
     "route",
     "show",
     "sparse_attention",
+    "sparse_ffn",
     "tile_index",
     "token_index",
     "tune",
@@ -103,3 +123,9 @@ __all__ = [
 def __dir__() -> list[str]:
     """The API, without what the package is made of."""
     return sorted(__all__)
+
+
+if not TYPE_CHECKING:  # checkers see the imports above, and refuse other names
+    #: What is not imported above is an operation, or `prune_model`.
+    _LATE = dict.fromkeys([*__all__, "ops"], "jaxsparse.ops") | {"prune_model": "jaxsparse.pruned"}
+    __getattr__ = lazy(__name__, _LATE)

@@ -1,4 +1,4 @@
-"""The command line: `jaxsparse info | bench | tune`."""
+"""The command line: `jaxsparse info | bench | papers | tune | calibrate`."""
 
 import os
 from typing import Annotated
@@ -7,6 +7,8 @@ import typer
 
 from jaxsparse import info as info_facts
 from jaxsparse.bench.command import app as bench
+from jaxsparse.bench.papers.command import papers
+from jaxsparse.tune.calibrate_command import calibrate
 from jaxsparse.tune.command import tune
 from jaxsparse.version import __version__
 
@@ -18,7 +20,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench, name="bench")
+app.command()(papers)
 app.command()(tune)
+app.command()(calibrate)
 
 
 def _show_version(wanted: bool) -> None:

@@ -13,17 +13,17 @@ from jax import export
 
 from jaxsparse.bounded.activations import Activations
 from jaxsparse.bounded.layer import Layer
+from jaxsparse.bounded.packed import Network
 from jaxsparse.core.types import Kind
 from jaxsparse.index.blocks import BlockMask
 from jaxsparse.index.blocks.formats import BlockLists
 from jaxsparse.index.chosen import ChosenIndex
+from jaxsparse.index.experts import Routing, TopExperts
+from jaxsparse.index.kept_blocks import KeptBlocks
 from jaxsparse.index.mask_index import MaskIndex
 from jaxsparse.index.packing import TokenPacking
 from jaxsparse.index.portfolio import Portfolio
 from jaxsparse.index.types import TileIndex
-from jaxsparse.ops.bounded_network.api import Network
-from jaxsparse.ops.route.api import Routing
-from jaxsparse.ops.top_experts.api import TopExperts
 from jaxsparse.pruned.files import check_plan
 from jaxsparse.pruned.pattern import Pattern
 from jaxsparse.pruned.plan import Plan, Tuned
@@ -43,6 +43,7 @@ _FACTS: dict[type, Any] = {
     Activations: tuple[()],
     BlockMask: tuple[Pair, int, int],
     ChosenIndex: _CHOSEN,
+    KeptBlocks: tuple[Pair, Pair],
     Layer: _LAYER,
     MaskIndex: _INDEX,
     Network: _NETWORK,

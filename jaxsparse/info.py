@@ -127,10 +127,11 @@ def _ops() -> dict[str, Any]:
     variants of its own it chooses among.
     """
     package = importlib.import_module("jaxsparse")
-    offered_by = importlib.import_module("jaxsparse.ffi.platform").offered_by
+    has_kernels = importlib.import_module("jaxsparse.ffi.platform").has_kernels
     settings = {package.config, package.explain}
-    found = {n: f for n, f in vars(package).items() if _takes_implementation(f)}
-    ops = [n for n, f in found.items() if f not in settings and len(offered_by(n)) > 1]
+    found = {name: getattr(package, name) for name in package.__all__}
+    takers = {n for n, f in found.items() if _takes_implementation(f) and f not in settings}
+    ops = [name for name in takers if has_kernels(name)]
     return {name: _attempt(lambda name=name: _op(name)) for name in sorted(ops)}
 
 

@@ -1,4 +1,6 @@
-"""The screen of `jaxsparse info`: a line a fact and a table of the ops, 100 columns wide."""
+"""The screen of `jaxsparse info`: a line a fact and a table of the ops. A terminal gets 100
+columns, where a longer text is cut; a pipe or a file gets whole lines.
+"""
 
 import collections
 import io
@@ -10,15 +12,22 @@ from rich.table import Table
 from rich.text import Text
 
 WIDTH = 100
+#: More columns than any line has.
+_UNCUT = 100_000
 #: How JAX gets to see a GPU that the system has.
 GET_GPU = "the system has one: pip install 'jax[cuda13]'"
 
 
 def show(facts: dict[str, Any]) -> None:
-    """Print the screen, with colours where a terminal shows it."""
+    """Print the screen, with colours where a terminal shows it; elsewhere nothing is cut."""
     console = Console(highlight=False)
-    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
-    console.print(_screen(facts))
+    if console.is_terminal:
+        console.width = min(console.width, WIDTH)
+        console.print(_screen(facts))
+        return
+    screen = _screen(facts, whole=True)
+    console.width = _UNCUT
+    console.print(screen)
 
 
 def render(facts: dict[str, Any]) -> str:
@@ -28,8 +37,10 @@ def render(facts: dict[str, Any]) -> str:
     return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _screen(facts: dict[str, Any]) -> Group:
-    """A line a fact, a table of the ops, and why none of them runs something else."""
+def _screen(facts: dict[str, Any], *, whole: bool = False) -> Group:
+    """A line a fact, a table of the ops, and why none of them runs something else; `whole`: no
+    column has a greatest width.
+    """
 
     def line(label: str, text: str) -> Text:
         made = Text(f"{label:14} ", style="bold", no_wrap=True, overflow="ellipsis")
@@ -45,7 +56,7 @@ def _screen(facts: dict[str, Any]) -> Group:
     titles = ("op", "runs", "chooses among", "why not the others")
     shown = [i for i in range(len(titles)) if any(row[i] for row in rows)]
     for i in shown:
-        width = 30 if i == 2 and 3 in shown else None
+        width = 30 if i == 2 and 3 in shown and not whole else None
         least = max(len(row[i]) for row in rows) if i < 2 else None  # names are never cut
         table.add_column(
             titles[i], no_wrap=True, overflow="ellipsis", min_width=least, max_width=width
@@ -53,9 +64,7 @@ def _screen(facts: dict[str, Any]) -> Group:
     for row in rows:
         table.add_row(*(Text(row[i]) for i in shown))
     below = [line(f"not {name}", why) for name, why in common.items()]
-    return Group(
-        *head, Text(), table, *below, Text("jaxsparse info --json has every fact", style="dim")
-    )
+    return Group(*head, table, *below, Text("jaxsparse info --json has every fact", style="dim"))
 
 
 def _line(

@@ -12,6 +12,7 @@ from jaxsparse.bench.challenge import command as challenge
 from jaxsparse.bench.masked_conv.run import OP, Plan, measure, platform_name
 from jaxsparse.bench.products import command as product_command
 from jaxsparse.bench.products import pruned_command
+from jaxsparse.bench.products.measured import NOISY
 from jaxsparse.bench.report.plot import plot_report
 from jaxsparse.bench.report.provenance import command_line, provenance
 from jaxsparse.bench.report.report import Report, make_folders
@@ -98,7 +99,7 @@ def bench(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     console = Console()
-    show_report(report, console, remark=product_command.NOISY if quick else "")
+    show_report(report, console, remark=NOISY if quick else "")
     for form, file in (("json", json_file), ("csv", csv_file), ("markdown", markdown_file)):
         if file is not None:
             report.write(file, form)
@@ -114,6 +115,7 @@ app.command("grouped_matmul")(product_command.grouped_matmul)
 app.command("masked_matmul")(product_command.masked_matmul)
 app.command("moe")(product_command.moe)
 app.command("sparse_attention")(product_command.sparse_attention)
+app.command("sparse_ffn")(product_command.sparse_ffn)
 app.command("pruned_matmul")(pruned_command.pruned_matmul)
 app.command("pruned_conv")(pruned_command.pruned_conv)
 app.command("challenge")(challenge.main)
@@ -169,5 +171,5 @@ def parse_tile(text: str | None) -> tuple[int, int] | None:
 
 def _one_of(name: str, value: str, values: tuple[str, ...]) -> str:
     if value not in values:
-        raise typer.BadParameter(f"{name} {value!r} is none of {', '.join(values)}")
+        raise typer.BadParameter(f"{name} {value!r} is not one of {', '.join(values)}")
     return value

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, UInt32
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, Rule, Shards, dispatch, ffi_call, partitioned
 from jaxsparse.ffi.platform import implementation_key
+from jaxsparse.ffi.whole import first_axis_alone
 from jaxsparse.reference import bits as reference
 
 
@@ -42,7 +43,7 @@ def pack_mask(
         ValueError: for a scalar, or when a named implementation cannot run.
     """
     mask = _array("mask", mask, np.dtype(bool))
-    words = _rows(_pack, mask, implementation_key(implementation))
+    words = _rows("pack_mask", "mask", _pack, mask, implementation_key(implementation))
     return words.reshape(*mask.shape[:-1], word_count(mask.shape[-1]))
 
 
@@ -73,7 +74,7 @@ def unpack_mask(
             f"words has {words.shape[-1]} words on its last axis; n={n} needs "
             f"{word_count(max(n, 0))}"
         )
-    mask = _rows(_unpack, words, n, implementation_key(implementation))
+    mask = _rows("unpack_mask", "words", _unpack, words, n, implementation_key(implementation))
     return mask.reshape(*words.shape[:-1], n)
 
 
@@ -87,7 +88,10 @@ def _array(name: str, value: Any, dtype: np.dtype) -> jax.Array:
     return jnp.asarray(value)
 
 
-def _rows(function: Callable[..., jax.Array], value: jax.Array, *static: Any) -> jax.Array:
+def _rows(
+    op: str, name: str, function: Callable[..., jax.Array], value: jax.Array, *static: Any
+) -> jax.Array:
+    value = first_axis_alone(op, name, value, 1)
     rows = value.reshape(math.prod(value.shape[:-1]), value.shape[-1])
     return function(rows, *static)
 

@@ -134,7 +134,7 @@ def pool(
     """
     steps = 1 if strides is None else strides
     if reduce not in ("any", "all"):
-        raise ValueError(f"reduce={reduce!r} is none of 'any', 'all'")
+        raise ValueError(f"reduce={reduce!r} is not one of 'any', 'all'")
     if reduce == "any":
         return propagate(mask, window_shape, steps, padding)
     return ~propagate(~_checked(mask), window_shape, steps, padding)

@@ -12,6 +12,7 @@ from jaxsparse.bounded.images import strokes as strokes
 from jaxsparse.bounded.inspect import inspect as inspect
 from jaxsparse.bounded.layer import Layer as Layer
 from jaxsparse.bounded.layer import stack as stack
+from jaxsparse.bounded.packed import Network as Network
 from jaxsparse.bounded.radixnet import BIASES as BIASES
 from jaxsparse.bounded.radixnet import radixnet as radixnet
 from jaxsparse.bounded.radixnet import radixnet_layer as radixnet_layer
@@ -22,7 +23,6 @@ from jaxsparse.core.lazy import lazy
 
 if TYPE_CHECKING:
     from jaxsparse.ops.bounded_matmul.converged import converged as converged
-    from jaxsparse.ops.bounded_network.api import Network as Network
     from jaxsparse.ops.bounded_network.api import network as network
 
 __all__ = [
@@ -49,7 +49,6 @@ if not TYPE_CHECKING:  # checkers see the imports above, and refuse other names
         __name__,
         {
             "converged": "jaxsparse.ops.bounded_matmul.converged",
-            "Network": "jaxsparse.ops.bounded_network.api",
             "network": "jaxsparse.ops.bounded_network.api",
         },
     )

@@ -57,7 +57,7 @@ def challenge_inputs(
     side = round(neurons**0.5)
     if side not in THRESHOLDS or side * side != neurons:
         raise ValueError(
-            f"neurons={neurons} is none of {', '.join(str(s * s) for s in THRESHOLDS)}"
+            f"neurons={neurons} is not one of {', '.join(str(s * s) for s in THRESHOLDS)}"
         )
     if images.ndim != 3:
         raise ValueError(f"images has shape {images.shape}; it takes [count, height, width]")

@@ -97,7 +97,7 @@ def _read_fast(path: str | Path, fields: int) -> np.ndarray | None:
     lines = text.splitlines()
     if not lines:
         return np.zeros((0, fields))
-    if "_" in text:  # python's float takes them
+    if "_" in text or not text.strip():  # python's float takes them; loadtxt warns of no data
         return None
     try:
         table = np.loadtxt(lines, ndmin=2, comments=None)

@@ -173,7 +173,7 @@ def check_activation(activation: str | None) -> None:
         )
     if activation not in ACTIVATIONS:
         raise ValueError(
-            f"activation={activation!r} is none of {', '.join(map(repr, ACTIVATIONS))}"
+            f"activation={activation!r} is not one of {', '.join(map(repr, ACTIVATIONS))}"
         )
 
 

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import zero_from_primal
-from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from jaxsparse.core.linear import Leaves, in_front, linear_map, zeros
@@ -216,15 +215,13 @@ class _Map:
         return dataclasses.replace(self, **turned)
 
 
-_op = Primitive("jaxsparse_op")
-_op.multiple_results = True
-
-
 def _bind(call: _Called, jaxpr: Any, leaves: Leaves) -> list[Any]:
-    return _op.bind(*leaves, call=call, jaxpr=jaxpr)
+    return _primitive().bind(*leaves, call=call, jaxpr=jaxpr)
 
 
 def _run(*leaves: Any, call: _Called, jaxpr: Any) -> list[Any]:
+    from jax.extend.core import jaxpr_as_fun
+
     return jaxpr_as_fun(jaxpr)(*leaves)
 
 
@@ -241,19 +238,30 @@ def _jvp(primals: Leaves, tangents: Leaves, *, call: _Called, jaxpr: Any) -> Any
 
 
 def _batch(args: Leaves, dims: Sequence[Any], *, call: _Called, jaxpr: Any) -> Any:
+    from jax.extend.core import jaxpr_as_fun
+
     size, front, axes = in_front(args, dims)
     run = jax.vmap(jaxpr_as_fun(jaxpr), axes, axis_size=size)
     found = _bind(_BatchedCall(call, size, axes), jax.make_jaxpr(run)(*front), front)
     return found, [0] * len(found)
 
 
-_op.def_impl(_run)
-_op.def_effectful_abstract_eval(_types)
-ad.primitive_jvps[_op] = _jvp
-batching.primitive_batchers[_op] = _batch
-mlir.register_lowering(_op, mlir.lower_fun(_run, multiple_results=True))
-# From jax 0.12 on some primitives are replaced before a jaxpr is lowered: around them, so is this.
-setattr(_op, "to_lojax", _run)  # noqa: B010
+@functools.cache
+def _primitive() -> Any:
+    """The primitive, made at the first call of an op: `jax.extend` loads Pallas."""
+    from jax.extend.core import Primitive
+
+    op = Primitive("jaxsparse_op")
+    op.multiple_results = True
+    op.def_impl(_run)
+    op.def_effectful_abstract_eval(_types)
+    ad.primitive_jvps[op] = _jvp
+    batching.primitive_batchers[op] = _batch
+    mlir.register_lowering(op, mlir.lower_fun(_run, multiple_results=True))
+    # From jax 0.12 on some primitives are replaced before a jaxpr is lowered: around them, so is
+    # this.
+    setattr(op, "to_lojax", _run)  # noqa: B010
+    return op
 
 
 def _is_none(value: Any) -> bool:

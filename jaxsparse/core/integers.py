@@ -15,7 +15,7 @@ def static_int(value: Any) -> int:
     """Whatever counts as an index (int, numpy's or jax's scalar integers) as an int.
 
     Raises:
-        TypeError: for anything else; a bool is no number here.
+        TypeError: for anything else; a bool is not a number here.
     """
     if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{value!r} is a bool, not an int")

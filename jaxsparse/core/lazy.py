@@ -18,7 +18,7 @@ def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
 
     Args:
         package: `__name__` of the module.
-        names: name -> the module that defines it.
+        names: name -> the module that defines it, or the submodule of that name itself.
 
     Returns:
         A function of a name that imports what it stands for and keeps it in the package; it raises
@@ -28,7 +28,8 @@ def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
     def get(name: str) -> object:
         if name not in names:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(names[name]), name)
+        module = importlib.import_module(names[name])
+        value = module if names[name] == f"{package}.{name}" else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 from jax.experimental.custom_partitioning import custom_partitioning
-from jax.extend.core import Primitive, mapped_aval, unmapped_aval
 from jax.interpreters import ad, batching, mlir
 
 Leaves = Sequence[Any]
@@ -56,6 +55,8 @@ class Batched:
     @property
     def types(self) -> tuple[Any, ...]:
         """As of every map."""
+        from jax.extend.core import unmapped_aval
+
         return tuple(
             like if summed else unmapped_aval(self.size, 0, like)
             for like, summed in zip(self.linear.types, self.summed, strict=True)
@@ -75,6 +76,8 @@ class Batched:
 
     def transposed(self, types: tuple[Any, ...]) -> "Batched":
         """A leaf that all entries share gets the sum of their cotangents."""
+        from jax.extend.core import mapped_aval
+
         inner = tuple(
             like if d is None else mapped_aval(self.size, d, like)
             for like, d in zip(types, self.given, strict=True)
@@ -84,10 +87,6 @@ class Batched:
         return Batched(self.linear.transposed(inner), self.size, self.saved, given, summed)
 
 
-_map = Primitive("jaxsparse_linear_map")
-_map.multiple_results = True
-
-
 def linear_map(linear: Linear, saved: Leaves, given: Leaves) -> list[Any]:
     """The map's results, differentiable in both and in both modes.
 
@@ -95,7 +94,7 @@ def linear_map(linear: Linear, saved: Leaves, given: Leaves) -> list[Any]:
         linear: the map.
         saved, given: what it is taken at, and what it is applied to.
     """
-    return _map.bind(*saved, *given, linear=linear, saved=len(saved), like=_partitioned())
+    return _primitive().bind(*saved, *given, linear=linear, saved=len(saved), like=_partitioned())
 
 
 @functools.cache
@@ -177,9 +176,17 @@ def _batch(args: Leaves, dims: Sequence[Any], *, linear: Linear, saved: int, lik
     return linear_map(batched, front[:saved], front[saved:]), [0] * count
 
 
-_map.def_impl(_run)
-_map.def_abstract_eval(_types)
-ad.primitive_jvps[_map] = _jvp
-ad.primitive_transposes[_map] = _transpose
-batching.primitive_batchers[_map] = _batch
-mlir.register_lowering(_map, mlir.lower_fun(_run, multiple_results=True))
+@functools.cache
+def _primitive() -> Any:
+    """The primitive, made at the first derivative: `jax.extend` loads Pallas."""
+    from jax.extend.core import Primitive
+
+    primitive = Primitive("jaxsparse_linear_map")
+    primitive.multiple_results = True
+    primitive.def_impl(_run)
+    primitive.def_abstract_eval(_types)
+    ad.primitive_jvps[primitive] = _jvp
+    ad.primitive_transposes[primitive] = _transpose
+    batching.primitive_batchers[primitive] = _batch
+    mlir.register_lowering(primitive, mlir.lower_fun(_run, multiple_results=True))
+    return primitive

@@ -11,6 +11,9 @@ Activation = Literal["relu", "relu6", "silu", "gelu"]
 #: Of a mixture's expert.
 ExpertActivation = Literal["swiglu", "relu", "gelu", "silu"]
 
+#: Of a feed-forward network that skips zeros: "relu2" is relu(v) ** 2.
+FfnActivation = Literal["relu", "relu2"]
+
 #: Rows and columns: one int for both, or one each.
 Pair = int | tuple[int, int]
 

@@ -22,15 +22,17 @@ from jax.experimental.custom_partitioning import (
     SdyShardingRule,
     custom_partitioning,
 )
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxsparse.ffi.call import lift
+from jaxsparse.ffi.mesh import combine, is_explicit, mesh_in_force, off_mesh, on_mesh
 from jaxsparse.ffi.rule import (
     Array,
     Axes,
     Cut,
     Rule,
     assign,
+    exchanged,
     parse,
     refusal,
     size_of,
@@ -88,7 +90,7 @@ def partitioned(
     whole: Callable[..., Any],
     local: Callable[..., Any],
     *,
-    order: Sequence[int] | None = None,
+    pack: Callable[..., tuple[Any, ...]] | None = None,
 ) -> Callable[..., Any]:
     """A function that runs `whole(*arguments)`, or on each shard of a mesh `local(shards,
     *arguments)`.
@@ -98,16 +100,16 @@ def partitioned(
             says None any pytree, in place of which `local` gets None.
         whole: to an array or a tuple of them.
         local: the same of a shard's arrays.
-        order: which arguments `whole` takes, by their places; None: all.
+        pack: makes the arguments of `whole` of these; None: it takes these.
 
     Raises:
         ValueError: on an Explicit mesh, for an axis that cannot be split, naming the argument.
     """
-    unsplit = whole if order is None else lambda *a: whole(*(a[i] for i in order))
+    unsplit = whole if pack is None else lambda *a: whole(*pack(*a))
 
     def run(*arguments: Any) -> Any:
         call = _Call(rule, unsplit, local, arguments)
-        mesh = next((_mesh(array) for array in call.visible if _explicit(array)), None)
+        mesh = next((mesh_in_force(array) for array in call.visible if is_explicit(array)), None)
         if mesh is not None:
             return call.on_mixed(mesh) if mesh.auto_axes else call.on_explicit(mesh)
         if _alone(call.visible):
@@ -126,44 +128,10 @@ def over_explicit(
 
     def run(*arguments: Any) -> Any:
         call = _Call(rule, whole, local, arguments)
-        mesh = next((_mesh(array) for array in call.visible if _explicit(array)), None)
-        return whole(*map(_on_mesh, arguments)) if mesh is None else call.on_explicit(mesh)
+        mesh = next((mesh_in_force(array) for array in call.visible if is_explicit(array)), None)
+        return whole(*map(on_mesh, arguments)) if mesh is None else call.on_explicit(mesh)
 
     return run
-
-
-def _on_mesh(leaf: Any) -> Any:
-    """An array of no mesh as one of the mesh in force, where that has Explicit axes: XLA's
-    operations take no two that differ in it.
-    """
-    mesh = jax.sharding.get_abstract_mesh()
-    if leaf is None or not mesh.explicit_axes or mesh.manual_axes:
-        return leaf
-    if not jax.typeof(leaf).sharding.mesh.empty:
-        return leaf
-    return jax.sharding.reshard(leaf, NamedSharding(mesh, PartitionSpec()))
-
-
-def _off_mesh(stack: contextlib.ExitStack, leaves: Sequence[Any]) -> Sequence[Any]:
-    """A shard's arrays without Explicit axes, until the stack is left: where the caller's mesh has
-    some, JAX would say of each step of a shard how it is sharded, and no shard is.
-    """
-    mesh = jax.sharding.get_abstract_mesh()
-    if not mesh.explicit_axes:
-        return leaves
-    auto = mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, AxisType.Auto))
-    stack.enter_context(jax.sharding.use_abstract_mesh(auto))
-    return [jax.sharding.reshard(leaf, PartitionSpec()) for leaf in leaves]
-
-
-def _explicit(leaf: Any) -> bool:
-    """Whether an array is sharded over Explicit mesh axes."""
-    return any(part is not None for part in jax.typeof(leaf).sharding.spec)
-
-
-def _mesh(leaf: Any) -> Any:
-    context = jax.sharding.get_abstract_mesh()
-    return jax.typeof(leaf).sharding.mesh if context.empty else context
 
 
 def _alone(leaves: Sequence[Any]) -> bool:
@@ -226,7 +194,7 @@ class _Call:
         out = self.local(Shards(chosen, sizes), *self._arguments(visible, {}))
         out = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         return [
-            self._rounded(_combine(value, sums_over(factors, chosen), i in self.rule.least))
+            self._rounded(combine(value, sums_over(factors, chosen), i in self.rule.least))
             for i, (value, factors) in enumerate(zip(out, self.results, strict=True))
         ]
 
@@ -272,6 +240,7 @@ class _Call:
         """Over the operands' own Explicit axes."""
         sizes = dict(mesh.shape)
         chosen, wanted, arrays = self._over_explicit(mesh)
+        _tell(self.rule, (), chosen)
 
         def shard(*visible: jax.Array) -> tuple[jax.Array, ...]:
             return tuple(self._in_shard(chosen, sizes, lift(*visible)))
@@ -309,13 +278,13 @@ class _Call:
                     stack.callback(_held.pop)
                     for setting in restore:
                         stack.enter_context(setting())
-                    here = _off_mesh(stack, leaves[:n])
+                    here = off_mesh(stack, leaves[:n])
                     return tuple(self._in_shard(chosen, sizes, here))
 
             with contextlib.ExitStack() as stack:
                 for setting in restore:
                     stack.enter_context(setting())
-                _tell(self.rule, cuts)
+                _tell(self.rule, cuts, chosen)
             wanted = tuple(NamedSharding(mesh, spec_for(f, chosen)) for f in self.factors)
             left = (leaf.sharding for leaf in given[n:])
             return mesh, shard, self._result(mesh, chosen), (*wanted, *left)
@@ -377,19 +346,13 @@ class _Call:
         return SdyShardingRule((*maps[:at], *hidden), tuple(maps[at:]), **told)
 
 
-def _combine(value: jax.Array, axes: Axes, least: bool) -> jax.Array:
-    if not axes:
-        return value
-    if least:
-        return jax.lax.pmin(value, axes)
-    if value.dtype == jnp.bool_:
-        return jax.lax.psum(value.astype(jnp.int32), axes) > 0
-    return jax.lax.psum(value, axes)
-
-
-def _tell(rule: Rule, cuts: Sequence[Cut]) -> None:
+def _tell(rule: Rule, cuts: Sequence[Cut], chosen: Mapping[str, Axes]) -> None:
     """Of what is gathered tell the listeners, and where no other sharding of the operands would
-    spare it, a warning."""
+    spare it, a warning; of what the shards exchange, the listeners.
+    """
+    for factor, axes in exchanged(rule, chosen):
+        for listener in _listeners:
+            listener(rule.op, f"over mesh axis {', '.join(map(repr, axes))} {rule.told[factor]}")
     for cut in cuts:
         said = f"{cut.place(rule.from_end)} and is gathered: {cut.reason}"
         for listener in _listeners:

@@ -15,11 +15,14 @@ from typing import Any, Literal
 import jax
 
 from jaxsparse.ffi import architectures, register
+from jaxsparse.ffi.refusal import refusing
 
 Name = Literal["cuda", "cpu", "reference"]
 Implementation = Name | Sequence[Name] | None
 NAMES: tuple[Name, ...] = ("cuda", "cpu", "reference")
 _RUNS_ON = {"cuda": ("cuda", "reference"), "cpu": ("cpu", "reference")}
+#: op -> the op that it runs as.
+_RUNS_AS: dict[str, str] = {}
 #: op -> the implementations that it offers, where they are not all of NAMES.
 _OFFERED: dict[str, tuple[str, ...]] = {}
 
@@ -39,12 +42,22 @@ def offers(op: str, *names: str) -> tuple[str, ...]:
     """Say that `op` offers only these implementations; returns them. `dispatch` holds it to that.
 
     Raises:
-        ValueError: for a name that is none of NAMES.
+        ValueError: for a name that is not one of NAMES.
     """
     if not names or not set(names) <= set(NAMES):
         raise ValueError(f"{op} offers {names}: it takes some of {', '.join(NAMES)}")
     _OFFERED[op] = names
     return names
+
+
+def runs_as(op: str, other: str) -> None:
+    """Say that `op` has no kernels of its own: it calls `other`, which reports what runs."""
+    _RUNS_AS[op] = other
+
+
+def has_kernels(op: str) -> bool:
+    """Whether `op` offers kernels of its own beside the reference."""
+    return op not in _RUNS_AS and len(offered_by(op)) > 1
 
 
 def offered_by(op: str) -> tuple[str, ...]:
@@ -70,8 +83,25 @@ def reason_against(name: str, offered: Sequence[str], *, device: bool) -> str | 
     return next((why for why in against if why), None)
 
 
-def _has_cuda_device() -> bool:
-    return bool(_cuda_capabilities())
+def _home() -> str:
+    return "cuda" if _cuda_capabilities() else "cpu"
+
+
+def _that_run(offered: Sequence[str], platform: str) -> str:
+    """Which implementations run on `platform`, as a sentence."""
+    known = (n for n in _RUNS_ON.get(platform, ("reference",)) if n in offered)
+    names = [n for n in known if reason_against(n, offered, device=False) is None]
+    return f"on {platform} it takes implementation={' or '.join(map(repr, names)) or None}"
+
+
+def _sentence(op: str, asked: Implementation, offered: tuple[str, ...], platform: str) -> str:
+    """What is said of a call that is lowered for a platform that what was asked for does not run
+    on."""
+    platform = {"gpu": "cuda"}.get(platform, platform)
+    return (
+        f"{op}: implementation={asked!r} cannot run on {platform}, which this is lowered for; "
+        f"{_that_run(offered, platform)}"
+    )
 
 
 @functools.cache
@@ -104,7 +134,8 @@ def wishes(implementation: Implementation) -> tuple[Name, ...]:
     for name in names:
         if name not in NAMES:
             raise ValueError(
-                f"implementation={implementation!r}: {name!r} is none of {', '.join(NAMES)}"
+                f"implementation={implementation!r}: {name!r} is not one of {', '.join(NAMES)} "
+                "(variants of one are named by variant=)"
             )
     return names
 
@@ -142,7 +173,10 @@ def plan(op: str, implementation: Implementation, offered: Sequence[str]) -> dic
         usable = [n for n in names if against[n] is None]
         if not usable:
             reasons = "; ".join(f"{n}: {why}" for n, why in against.items())
-            raise ValueError(f"{op}: implementation={implementation!r} cannot run ({reasons})")
+            raise ValueError(
+                f"{op}: implementation={implementation!r} cannot run ({reasons}); "
+                f"{_that_run(offered, _home())}"
+            )
     else:
         usable = [n for n in NAMES if reason_against(n, offered, device=False) is None]
     chosen = {
@@ -150,7 +184,7 @@ def plan(op: str, implementation: Implementation, offered: Sequence[str]) -> dic
     }
     chosen["other"] = "reference" if "reference" in usable else ""
     if not names and len(offered) > 1:
-        here = "cuda" if _has_cuda_device() else "cpu"
+        here = _home()
         if chosen[here] == "reference" and (here == "cuda" or "cpu" in offered):
             _warn_of_reference(op, here, reason_against(here, offered, device=True) or "")
     return {platform: name for platform, name in chosen.items() if name}
@@ -189,10 +223,10 @@ def dispatch(
     chosen = plan(op, implementation, tuple(offered))
     if len(set(chosen.values())) == 1 and "other" in chosen:
         return offered[chosen["other"]]
-    branches = {p: offered[n] for p, n in chosen.items() if p != "other"}
-    default = offered[chosen["other"]] if "other" in chosen else None
-
-    def run(*arrays: Any) -> Any:
-        return jax.lax.platform_dependent(*arrays, default=default, **branches)
-
-    return run
+    branches: dict[str, Any] = {p: offered[n] for p, n in chosen.items() if p != "other"}
+    default = offered.get(chosen.get("other", ""))
+    if default is None:
+        asked = implementation_key(implementation)
+        sentence = functools.partial(_sentence, op, asked, tuple(offered))
+        default = refusing(next(iter(branches.values())), sentence)
+    return functools.partial(jax.lax.platform_dependent, default=default, **branches)

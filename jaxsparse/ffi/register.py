@@ -39,7 +39,11 @@ def build_info() -> dict[str, str]:
 
 @functools.cache
 def module(name: str) -> tuple[ModuleType | None, str]:
-    """The native module of implementation `name` ("cpu", "cuda"), or None and the reason."""
+    """The native module of implementation `name` ("cpu", "cuda"), or None and the reason.
+
+    Raises:
+        ValueError: when JAXSPARSE_CPU_ISA names an instruction set that this machine lacks.
+    """
     try:
         found = importlib.import_module(MODULES[name])
     except ModuleNotFoundError as error:
@@ -48,6 +52,8 @@ def module(name: str) -> tuple[ModuleType | None, str]:
         return None, f"this build has no {name} module ({build_info()['why']})"
     except ImportError as error:
         return None, f"the {name} module does not load: {error}"
+    if name == "cpu":
+        found.instruction_set()  # checks the environment
     return found, ""
 
 

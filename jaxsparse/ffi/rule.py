@@ -34,6 +34,10 @@ class Rule:
             of a shard's.
         least: results of which the least of all shards is taken, not the sum.
         why: factor -> why it is not split and what to do instead.
+        shared: factor -> factors whose mesh axes it may have, too, because the shards exchange
+            what they need. A result that has one of them is not summed over those axes.
+        told: such a factor -> what the shards exchange over its axes.
+        clash: factor -> what to do where another one has its mesh axes.
     """
 
     op: str
@@ -45,6 +49,9 @@ class Rule:
     dtype: str | None = None
     least: frozenset[int] = frozenset()
     why: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    shared: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    told: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    clash: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Array(NamedTuple):
@@ -100,8 +107,11 @@ def assign(
     chosen: dict[str, Axes] = {}
     for array in everything:
         for factor, axes, _ in _sharded(array):
-            taken = {a for other in chosen.values() for a in other}
-            if factor not in rule.splits or factor in chosen or taken & {*axes}:
+            if (
+                factor not in rule.splits
+                or factor in chosen
+                or not _free(rule, factor, axes, chosen)
+            ):
                 continue
             if not _uneven(factor, math.prod(sizes[a] for a in axes), everything):
                 chosen[factor] = axes
@@ -113,6 +123,23 @@ def assign(
             reason, known = _reason(rule, factor, axes, chosen, sizes, everything)
             cuts.append(Cut(array.name, i, len(array.shape), axes, reason, known))
     return chosen, cuts
+
+
+def _free(rule: Rule, factor: str, axes: Axes, chosen: Mapping[str, Axes]) -> bool:
+    """Whether no factor has any of these mesh axes, or those that may share them have all."""
+    partners = rule.shared.get(factor, ())
+    taken = {a for other, own in chosen.items() if other not in partners for a in own}
+    lent = {a for other in partners for a in chosen.get(other, ())}
+    return not taken & {*axes} and ({*axes} <= lent or not lent & {*axes})
+
+
+def exchanged(rule: Rule, chosen: Mapping[str, Axes]) -> list[tuple[str, Axes]]:
+    """The factors that share mesh axes with others, and the axes."""
+    return [
+        (factor, chosen[factor])
+        for factor, partners in rule.shared.items()
+        if {*chosen.get(factor, ())} & {a for other in partners for a in chosen.get(other, ())}
+    ]
 
 
 def spec_for(factors: tuple[Axes, ...], chosen: Mapping[str, Axes]) -> PartitionSpec:
@@ -130,8 +157,8 @@ def size_of(factor: str, axes: Sequence[tuple[Axes, int]]) -> int | None:
 
 def sums_over(factors: tuple[Axes, ...], chosen: Mapping[str, Axes]) -> Axes:
     """The mesh axes over which a result is still to be summed."""
-    own = {f for axis in factors for f in axis}
-    return tuple(a for factor, axes in chosen.items() if factor not in own for a in axes)
+    own = {a for axis in factors for f in axis for a in chosen.get(f, ())}
+    return tuple(dict.fromkeys(a for axes in chosen.values() for a in axes if a not in own))
 
 
 def _sharded(array: Array) -> Iterator[tuple[str, Axes, int]]:
@@ -168,7 +195,9 @@ def _reason(
         for other, own, i in _sharded(array):
             if chosen.get(other) == own and (other == factor or {*own} & {*axes}):
                 over = ", ".join(map(repr, own))
-                return f"{array.name} axis {i} is split over {over}", False
+                taken = f"{array.name} axis {i} is split over {over}"
+                to_do = rule.clash.get(factor)
+                return (taken, False) if to_do is None else (f"{taken}: {to_do}", True)
     return "other operands are split otherwise", False
 
 

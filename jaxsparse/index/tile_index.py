@@ -46,7 +46,7 @@ def tile_index(
             the tuning table choose.
         capacity: room in the list; None makes room for the most tiles that a mask of this shape can
             have, and so does a larger one. A smaller one saves memory; when it does not suffice,
-            `overflow` is set.
+            `overflow` is set, and `js.checked()` raises. With 0, any active tile is an overflow.
         ordered: list in ascending order (per component: by the raster position of a tile's first
             pixel), as `js.config(deterministic=True)` does, too. Otherwise the order is whichever
             is fastest, and may differ from call to call.

@@ -45,13 +45,13 @@ class TileIndex:
         ids: int32[capacity]; tile (b, i, j) of `rows` x `cols` tiles an image is (b*rows + i)*cols
             + j. With align="component" int32[capacity, 3]: (b, y0, x0), the tile's first pixel. -1
             after the last. Where the batch is sharded over a mesh, each shard holds the tiles of
-            its own images, and -1 after the last of these: on one device, build the index again of
-            `to_mask()` (a GPU's kernels visit the first `count` entries only, and `js.checked()`
-            raises).
+            its own images, and -1 after the last of these. Moved to one device it is valid, but its
+            list is longer than that of `tile_index(index.to_mask(), ...)`; `js.checked()` raises.
         count: int32[], how many tiles are active, also when that is more than the capacity.
         overflow: bool[], count > capacity: then some `capacity` of the active tiles are listed (the
             first if ordered).
-        words: uint32[B, H, ceil(W/32)], the packed mask.
+        words: uint32[B, H, ceil(W/32)], the packed mask. In a list made by hand every set pixel
+            lies in a listed tile: results at others are undefined on a GPU.
         tile: (th, tw), in pixels.
         shape: (B, H, W).
         capacity: how many tiles the list has room for.

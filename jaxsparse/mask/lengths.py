@@ -16,15 +16,17 @@ def lengths_mask(lengths: Int[ArrayLike, "*batch"], n: int) -> Bool[Array, "*bat
     """Which of `n` places each sequence fills: `arange(n) < lengths[..., None]`.
 
     Args:
-        lengths: any integer dtype, any shape; below 0 counts as 0, above n as n.
-        n: the longest length, 0 or more.
+        lengths: any integer dtype, any shape. They are data, so none is an error: one above n fills
+            all n places (the sequence is cut to n), one below 0 fills none.
+        n: the number of places, 0 or more.
 
     Returns:
         bool[*batch, n]: a `mask` for `masked_dense`, or with `[..., None]` and granularity
         (1, k) a mask of rows for `masked_matmul`.
 
     Raises:
-        TypeError, ValueError: when `lengths` is no integer array or `n` no int of 0 or more.
+        TypeError, ValueError: when `lengths` is not an integer array, or `n` not an int of 0 or
+            more.
     """
     if not hasattr(lengths, "shape") or not hasattr(lengths, "dtype"):
         raise TypeError(f"lengths must be an array, not {type(lengths).__name__}")

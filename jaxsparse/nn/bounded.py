@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -12,7 +12,6 @@ from jaxsparse.bounded.activations import Activations
 from jaxsparse.bounded.inspect import inspect
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.core.checks import check_bool
-from jaxsparse.core.types import Dataflow
 from jaxsparse.core.variables import unwrap
 from jaxsparse.ffi import Implementation
 from jaxsparse.ffi.platform import wishes
@@ -51,7 +50,7 @@ def check_options(
         TypeError, ValueError: naming the argument.
     """
     if dataflow is not None and dataflow not in DATAFLOWS:
-        raise ValueError(f"dataflow={dataflow!r} is none of {', '.join(map(repr, DATAFLOWS))}")
+        raise ValueError(f"dataflow={dataflow!r} is not one of {', '.join(map(repr, DATAFLOWS))}")
     check_bool("record", record)
     number = isinstance(segment, (int, np.integer)) and not isinstance(segment, bool)
     if segment is not None and (not number or segment < 1):  # pyright: ignore[reportOperatorIssue]
@@ -59,24 +58,29 @@ def check_options(
     wishes(implementation)
 
 
-def run(
-    acts: Activations | Float[ArrayLike, "batch n_in"],
-    layer: Layer,
-    dataflow: Dataflow | None,
-    record: bool,
-    segment: int | None,
-    implementation: Implementation,
-) -> Activations:
-    """`js.bounded_matmul` of a frozen layer: nothing is differentiated but the activations.
+class BoundedDenseCall:
+    """The call of both layers: nothing is differentiated but the activations."""
 
-    Raises:
-        TypeError, ValueError: what `js.bounded_matmul` raises.
-    """
-    return bounded_matmul(
-        acts,
-        layer,
-        dataflow=dataflow,
-        record=record,
-        segment=segment,
-        implementation=implementation,
-    )
+    TAKES: ClassVar[tuple[str, ...]] = ("activations",)
+
+    def __call__(self, acts: Activations | Float[ArrayLike, "batch n_in"]) -> Activations:
+        """The layer of `acts`.
+
+        Args:
+            acts: `js.bounded.Activations`, as the layer before gave them, or float32[batch, n_in].
+
+        Returns:
+            `js.bounded.Activations` of float32[batch, n_out]: `.materialize()` reads them.
+
+        Raises:
+            TypeError, ValueError: for a wrong type, rank or width, naming the argument.
+        """
+        own: Any = self
+        return bounded_matmul(
+            acts,
+            own.layer,
+            dataflow=own.dataflow,
+            record=own.record,
+            segment=own.segment,
+            implementation=own.implementation,
+        )

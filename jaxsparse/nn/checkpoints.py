@@ -14,10 +14,10 @@ from flax import serialization
 
 from jaxsparse.bounded.activations import Activations
 from jaxsparse.bounded.layer import Layer
+from jaxsparse.bounded.packed import Network
 from jaxsparse.index.blocks import BlockMask
 from jaxsparse.index.packing import TokenPacking
 from jaxsparse.index.types import TileIndex
-from jaxsparse.ops.bounded_network.api import Network
 from jaxsparse.pruned.weight import PrunedWeight
 from jaxsparse.recorder import Recorder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -84,8 +84,8 @@ def check_inputs(inputs: Any, groups: int) -> None:
     check_array("inputs", inputs, "H W C")
     if inputs.shape[-1] % groups:
         raise ValueError(
-            f"inputs has shape {tuple(inputs.shape)}: its {inputs.shape[-1]} channels are no "
-            f"multiple of feature_group_count={groups}"
+            f"inputs has shape {tuple(inputs.shape)}: its {inputs.shape[-1]} channels are "
+            f"not a multiple of feature_group_count={groups}"
         )
 
 
@@ -123,35 +123,85 @@ def finish_dense(
     return (y, record_channels(y, segment, implementation)) if segment else y
 
 
-def run(
+class MaskedConvCall:
+    """The call of both layers."""
+
+    TAKES: ClassVar[tuple[str, ...]] = ("mask", "recorder")
+
+    def __call__(
+        self,
+        inputs: Float[ArrayLike, "*batch H W C"],
+        mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex | None = None,
+        *,
+        base: Float[ArrayLike, "*batch Ho Wo O"] | None = None,
+        residual: Float[ArrayLike, "*batch Ho Wo O"] | None = None,
+        recorder: Recorder | None = None,
+        in_channels: Bool[ArrayLike, "C"] | None = None,
+        out_channels: Bool[ArrayLike, "O"] | None = None,
+    ) -> Float[Array, "*batch Ho Wo O"]:
+        """`where(mask, activation(conv(inputs) + bias + residual), base)`.
+
+        Args:
+            inputs: float32, bfloat16 or float16 [*batch, H, W, C]; promoted with the parameters
+                as in flax.
+            mask: the output pixels to compute, bool[*batch, Ho, Wo] or a `js.TileIndex` of
+                all batch axes flattened; None computes every pixel: without masks of channels with
+                XLA's dense convolution, exactly like flax.
+            base: what the other pixels and channels are, in the result's dtype; None means zeros.
+                Not read where everything is computed.
+            residual: added before the activation, in the result's shape and dtype.
+            recorder: of the inputs, as the layer before returned it.
+            in_channels: bool[C], the channels of the inputs that count; the others are zero.
+            out_channels: bool[O], the outputs to compute; the others are `base`.
+
+        Returns:
+            [*batch, Ho, Wo, O] in the promoted dtype, or in nnx's preferred_element_type.
+            With `record` a pair: that, and its `js.recorder.Recorder`.
+
+        Raises:
+            TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
+        """
+        layer: Any = self
+        check_inputs(inputs, layer.feature_group_count)
+        inputs = jnp.asarray(inputs)
+        if mask is None and in_channels is None and out_channels is None:
+            y = layer._dense(known(inputs, recorder))
+            options = (layer.activation, residual, layer.record, layer.implementation)
+            return finish_dense(y, *options)
+        kernel, bias = layer._parameters(inputs)
+        if layer.mask is not None:
+            if layer.mask.shape != kernel.shape:
+                raise ValueError(
+                    f"mask has shape {layer.mask.shape}; the kernel has {kernel.shape}"
+                )
+            kernel = kernel * layer.mask
+        x, kernel, bias = layer._promoted(inputs, kernel, bias)
+        channels = in_channels, out_channels
+        return _run(layer, x, kernel, bias, mask, base, residual, recorder, channels)
+
+
+def _run(
+    layer: Any,
     x: Float[Array, "*batch H W C"],
     kernel: Float[Array, "kh kw C/g O"],
     bias: Float[Array, "O"] | None,
-    mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex,
+    mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex | None,
     base: Float[ArrayLike, "*batch Ho Wo O"] | None,
     residual: Float[ArrayLike, "*batch Ho Wo O"] | None,
-    recorder: Recorder | None = None,
-    *,
-    strides: Any,
-    padding: Any,
-    kernel_dilation: Any,
-    groups: int,
-    activation: Activation | None,
-    precision: Any,
-    preferred_element_type: Any,
-    record: bool | int,
-    implementation: Implementation,
+    recorder: Recorder | None,
+    channels: tuple[Bool[ArrayLike, "C"] | None, Bool[ArrayLike, "O"] | None],
 ) -> Any:
-    """`js.masked_conv` with any number of batch axes, as flax's Conv has them.
-
-    A TileIndex has all batch axes flattened into one. With `record` the result is a pair: the
-    array and its recorder.
+    """`js.masked_conv` with the layer's options, and with any number of batch axes, as flax's Conv
+    has them. `channels` are masks of the input's and of the output's.
 
     Raises:
         TypeError, ValueError: naming the layer's argument; and what `js.masked_conv` raises.
     """
     check_float("inputs", x)
-    steps, dilation = pair(two(strides), "strides"), pair(two(kernel_dilation), "kernel_dilation")
+    steps = pair(two(layer.strides), "strides")
+    dilation = pair(two(layer.kernel_dilation), "kernel_dilation")
+    groups: int = layer.feature_group_count
+    result = getattr(layer, "preferred_element_type", None)
     window = kernel.shape[0], kernel.shape[1]
     if kernel.shape[2] * groups != x.shape[-1]:
         raise ValueError(
@@ -160,9 +210,9 @@ def run(
         )
     batch, size = x.shape[:-3], x.shape[-3:-1]
     many = math.prod(batch)
-    pads = resolve_padding(padding, size, window, steps, dilation)
+    pads = resolve_padding(layer.padding, size, window, steps, dilation)
     out = Geometry(steps, pads, dilation, (1, 1), groups).out_size(size, window)
-    if not isinstance(mask, TileIndex):
+    if mask is not None and not isinstance(mask, TileIndex):
         of = "the result of these inputs has"
         mask = check_mask(
             "mask", mask, (*batch, *out), fixed=2, of=of, takes=MASK_TAKES, hint=OF_RESULT
@@ -171,7 +221,7 @@ def run(
     for name, given in (("base", base), ("residual", residual)):
         if given is not None:
             shape = (*batch, *out, kernel.shape[3])
-            check_like_result(name, given, shape, np.dtype(preferred_element_type or x.dtype))
+            check_like_result(name, given, shape, np.dtype(result or x.dtype))
             flat[name] = jnp.asarray(given).reshape(many, *shape[-3:])
     if recorder is not None:
         check_recorder("inputs", recorder, x.shape)
@@ -185,14 +235,16 @@ def run(
         dilation=dilation,
         groups=groups,
         bias=bias,
-        activation=activation,
+        activation=layer.activation,
         **flat,
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-        record=record,
-        implementation=implementation,
+        precision=layer.precision,
+        preferred_element_type=result,
+        record=layer.record,
+        in_channels=channels[0],
+        out_channels=channels[1],
+        implementation=layer.implementation,
     )
-    if not record:
+    if not layer.record:
         return y.reshape(*batch, *y.shape[1:])
     y, made = y
     return y.reshape(*batch, *y.shape[1:]), _reshaped(made, *batch, *out)

@@ -6,16 +6,18 @@ from flax import nnx
 
 from jaxsparse.bounded.activations import Activations
 from jaxsparse.bounded.layer import Layer
+from jaxsparse.bounded.packed import Network
 from jaxsparse.index.blocks import BlockMask
+from jaxsparse.index.kept_blocks import KeptBlocks
 from jaxsparse.index.packing import TokenPacking
 from jaxsparse.index.types import TileIndex
-from jaxsparse.ops.bounded_network.api import Network
 from jaxsparse.pruned.weight import PrunedWeight
 from jaxsparse.recorder import Recorder
 
 for _kind in (
     Activations,
     BlockMask,
+    KeptBlocks,
     Layer,
     Network,
     PrunedWeight,

@@ -5,6 +5,7 @@ loss.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
@@ -18,20 +19,16 @@ from jaxsparse.core.differentiable import differentiable, tangent_of
 from jaxsparse.core.dtypes import FLOATS
 from jaxsparse.core.masks import check_mask
 from jaxsparse.core.types import ExpertActivation
-from jaxsparse.ffi import Implementation, check_sharding
+from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.mesh import is_explicit, mesh_of
 from jaxsparse.ffi.platform import named
 from jaxsparse.nn.checks import check_array, check_dtypes, check_width
+from jaxsparse.nn.experts import ACTIVATIONS, Experts, experts_on_mesh, whole_tokens
 from jaxsparse.nn.types import Initializer, RoutingRule
 from jaxsparse.ops import grouped_matmul, route
 from jaxsparse.ops.grouped_gated.api import grouped_gated
-from jaxsparse.ops.top_experts.api import top_experts
+from jaxsparse.ops.top_experts.api import top_experts, top_experts_of_lists
 
-EXPERT_ACTIVATIONS = {
-    "relu": jax.nn.relu,
-    "gelu": jax.nn.gelu,
-    "silu": jax.nn.silu,
-    "swiglu": jax.nn.silu,
-}
 ROUTINGS = ("top_k", "expert_choice")
 ROUTER_INIT: Initializer = jax.nn.initializers.lecun_normal()
 EXPERTS_INIT: Initializer = jax.nn.initializers.lecun_normal(batch_axis=(0,))
@@ -47,6 +44,7 @@ class Options:
     normalize: bool | None = None
     precision: jax.lax.PrecisionLike = None
     implementation: Implementation = None
+    expert_axis: str | tuple[str, ...] | None = None
 
 
 class _How(TypedDict):
@@ -78,16 +76,23 @@ def check_options(
     canonical_precision(options.precision)
     if top_k > num_experts:
         raise ValueError(f"top_k={top_k} is more than num_experts={num_experts}")
-    if activation not in tuple(EXPERT_ACTIVATIONS):
+    if activation not in tuple(ACTIVATIONS):
         raise ValueError(
-            f"activation={activation!r} is none of {', '.join(map(repr, EXPERT_ACTIVATIONS))}"
+            f"activation={activation!r} is not one of {', '.join(map(repr, ACTIVATIONS))}"
         )
     if routing not in ROUTINGS:
-        raise ValueError(f"routing={routing!r} is none of {', '.join(map(repr, ROUTINGS))}")
+        raise ValueError(f"routing={routing!r} is not one of {', '.join(map(repr, ROUTINGS))}")
     if options.normalize is not None and not isinstance(options.normalize, bool):
         raise ValueError(f"normalize={options.normalize!r}; it takes None, True or False")
     if options.normalize and routing == "expert_choice":
         raise ValueError("normalize=True: routing='expert_choice' has no weights to normalize")
+    names = (
+        options.expert_axis if isinstance(options.expert_axis, tuple) else (options.expert_axis,)
+    )
+    if options.expert_axis is not None and not (names and all(isinstance(n, str) for n in names)):
+        raise TypeError(
+            f"expert_axis={options.expert_axis!r}; it takes a mesh axis's name, or a tuple of them"
+        )
     check_dtypes(dtype=dtype, param_dtype=param_dtype)
     for name, value in (("dtype", dtype), ("param_dtype", param_dtype)):
         if value is not None and not jnp.issubdtype(jnp.dtype(value), jnp.floating):
@@ -130,6 +135,38 @@ def parameter_shapes(
     return shapes | {"up": into, "down": (num_experts, hidden, d)}
 
 
+class MoECall:
+    """The call of both layers."""
+
+    def __call__(
+        self,
+        inputs: Float[ArrayLike, "*batch d"],
+        mask: Bool[ArrayLike, "*batch"] | None = None,
+    ) -> tuple[Float[Array, "*batch d"], Float[Array, ""]]:
+        """The mixture, and the loss that keeps it balanced.
+
+        Args:
+            inputs: float32, bfloat16 or float16 [*batch, d].
+            mask: bool[*batch]: tokens that count; the others are not read and give zero.
+                None: all of them.
+
+        Returns:
+            ([*batch, d], load-balance loss float32[]: 1 when balanced, more otherwise; 0 for
+            "expert_choice").
+
+        Raises:
+            TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
+        """
+        layer: Any = self
+        options = layer._options()
+        check_inputs(inputs, mask)
+        inputs = jnp.asarray(inputs)
+        params = layer._experts(inputs)
+        experts = [name for name in params if name != "router"]
+        x, *promoted = layer._promoted(inputs, *(params[name] for name in experts))
+        return run(x, params | dict(zip(experts, promoted, strict=True)), mask, options)
+
+
 def run(
     x: Float[Array, "*batch d"],
     params: Mapping[str, jax.Array],
@@ -152,8 +189,14 @@ def run(
             f"inputs, dtype and param_dtype promote to {x.dtype}; "
             "the layer computes in float32, bfloat16 or float16"
         )
-    for leaf in jax.tree.leaves((x, mask, params)):
-        check_sharding(leaf)
+    leaves = jax.tree.leaves((x, mask, params))
+    mesh = mesh_of(leaves)
+    if mesh is not None and options.routing == "top_k":
+        return _run_on_mesh(x, params, mask, options, mesh)
+    if mesh is not None:
+        x = whole_tokens(x)
+        for leaf in leaves[1:]:
+            _check_all_tokens(leaf, options)
     batch, tokens = x.shape[:-1], x.reshape(-1, x.shape[-1])
     mask = None if mask is None else check_tokens_mask(mask, batch).reshape(-1)
     logits = route_logits(tokens, params["router"], mask)
@@ -163,7 +206,7 @@ def run(
         plan = choose_tokens(jax.nn.softmax(logits, axis=-1), mask, options.top_k)
     sizes, rows, weights, loss = plan
     how: _How = {"precision": options.precision, "implementation": options.implementation}
-    activation = EXPERT_ACTIVATIONS[options.activation]
+    activation = ACTIVATIONS[options.activation]
     if options.activation == "swiglu":
         h = grouped_gated(tokens, params["gate"], params["up"], sizes, gather=rows, **how)
     else:
@@ -180,12 +223,66 @@ def run(
     return y.reshape(*batch, y.shape[-1]), loss
 
 
+def _check_all_tokens(leaf: jax.Array, options: Options) -> None:
+    """Experts that choose among all tokens are not split over Explicit axes.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    if is_explicit(leaf):
+        raise ValueError(
+            f"routing={options.routing!r}: each expert chooses among all tokens, and an array "
+            f"{jax.typeof(leaf).str_short()} is sharded over explicit mesh axes: use "
+            "routing='top_k', reshard the mask and parameters to be whole on every device, or "
+            "call the layer inside jax.shard_map, where experts choose among the tokens of a shard"
+        )
+
+
+def _run_on_mesh(
+    x: jax.Array,
+    params: Mapping[str, jax.Array],
+    mask: ArrayLike | None,
+    options: Options,
+    mesh: Any,
+) -> tuple[jax.Array, jax.Array]:
+    """`run`, where each device routes its own tokens."""
+    named_axes = options.expert_axis
+    for name in named_axes if isinstance(named_axes, tuple) else (named_axes,):
+        if name is not None and name not in mesh.axis_names:
+            raise ValueError(f"expert_axis={named_axes!r}: the mesh has axes {mesh.axis_names}")
+    if is_explicit(params["router"]):
+        raise ValueError(
+            f"router {jax.typeof(params['router']).str_short()} is sharded over explicit mesh "
+            "axes, but every device chooses experts for its tokens: keep it whole on every device"
+        )
+    batch = x.shape[:-1]
+    counts = None if mask is None else check_tokens_mask(mask, batch)
+    logits = route_logits(x, params["router"], counts)
+    # The leading axes together, which keeps a sharding of the first of them, or a list of one.
+    lists = (math.prod(batch[:-1]), batch[-1]) if batch else (1, 1)
+    ids, weights, sums = top_experts_of_lists(
+        logits.reshape(*lists, logits.shape[-1]),
+        options.top_k,
+        mask=None if counts is None else counts.reshape(lists),
+        normalize=options.normalize if options.normalize is not None else options.top_k > 1,
+        implementation=options.implementation,
+    )
+    ids, weights = (v.reshape(*batch, options.top_k) for v in (ids, weights))
+    how = Experts(
+        options.activation, options.precision, options.implementation, options.expert_axis
+    )
+    arrays = (params.get("gate"), params["up"], params["down"])
+    y, sizes = experts_on_mesh(how, x, ids, weights, *arrays)
+    count = jnp.int32(math.prod(batch)) if counts is None else counts.sum()
+    return y, load_balance_loss(sums.sum(0), sizes, count)
+
+
 def route_logits(
     tokens: jax.Array, router: jax.Array, mask: jax.Array | None
-) -> Float[Array, "tokens experts"]:
+) -> Float[Array, "*tokens experts"]:
     """The router's logits in float32; tokens that do not count are not read."""
     if mask is not None:
-        tokens = jnp.where(mask[:, None], tokens, jnp.zeros_like(tokens))
+        tokens = jnp.where(mask[..., None], tokens, jnp.zeros_like(tokens))
     if router.dtype != jnp.bfloat16:
         router = router.astype(jnp.float32)
     logits = router_logits if tokens.dtype == jnp.bfloat16 else _float32_logits
@@ -199,8 +296,8 @@ def _float32_logits(tokens: jax.Array, router: jax.Array) -> jax.Array:
 
 @differentiable(static=0)
 def router_logits(
-    tokens: Float[Array, "tokens d"], router: Float[Array, "d experts"]
-) -> Float[Array, "tokens experts"]:
+    tokens: Float[Array, "*tokens d"], router: Float[Array, "d experts"]
+) -> Float[Array, "*tokens experts"]:
     """tokens @ router in float32, of bfloat16 tokens, on tensor cores: a float32 router is the sum
     of three bfloat16 parts, so every product is exact where no part underflows. A bfloat16 one is
     one part.
@@ -218,7 +315,7 @@ def router_logits(
     products = jnp.matmul(
         tokens, jnp.concatenate(parts, axis=1), preferred_element_type=jnp.float32
     )
-    high, middle, low = jnp.split(products, 3, axis=1)
+    high, middle, low = jnp.split(products, 3, axis=-1)
     return high + (middle + low)
 
 

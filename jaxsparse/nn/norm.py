@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float
 
 from jaxsparse.core.checks import check_positive
 from jaxsparse.core.types import Norm
@@ -41,7 +42,7 @@ def check_options(
         TypeError, ValueError: naming the argument, what came, and what is needed.
     """
     if kind not in KINDS:
-        raise ValueError(f"kind={kind!r} is none of {', '.join(map(repr, KINDS))}")
+        raise ValueError(f"kind={kind!r} is not one of {', '.join(map(repr, KINDS))}")
     if kind == "group" and (num_groups is None) == (group_size is None):
         raise ValueError(
             f"num_groups={num_groups!r} and group_size={group_size!r}: kind='group' takes one of "
@@ -74,26 +75,68 @@ def check_call(inputs: Any, use_running_average: object) -> None:
     if use_running_average is not None and not isinstance(use_running_average, (bool, np.bool_)):
         raise TypeError(
             "use_running_average must be a bool or None, not "
-            f"{type(use_running_average).__name__}: it stands behind the mask, or is named"
+            f"{type(use_running_average).__name__}: it follows the mask, or is named"
         )
 
 
-def run(
+class MaskedNormCall:
+    """The call of both layers."""
+
+    TAKES: ClassVar[tuple[str, ...]] = ("mask", "use_running_average")
+
+    def __call__(
+        self,
+        inputs: Float[ArrayLike, "*batch C"],
+        mask: Bool[ArrayLike, "*batch"] | TileIndex | None = None,
+        use_running_average: bool | None = None,
+        *,
+        base: Float[ArrayLike, "*batch C"] | None = None,
+    ) -> Float[Array, "*batch C"]:
+        """`where(mask, (inputs - mean) / sqrt(var + epsilon) * scale + bias, base)`.
+
+        Args:
+            inputs: float32, bfloat16 or float16 [*batch, C], one batch axis or more.
+            mask: bool[*batch], leading axes of length 1 broadcast, or a `js.TileIndex` of it; None
+                stands for all positions.
+            use_running_average: of kind="batch": in place of nnx's own, or where the layer does not
+                say it.
+            base: what the other positions are, in the result's shape and dtype; None means zeros.
+
+        Returns:
+            [*batch, C] of `dtype`, or of the promoted dtype. With a batch's own statistics the
+            running averages are updated: linen's "batch_stats" is to be mutable.
+
+        Raises:
+            TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
+        """
+        layer: Any = self
+        check_call(inputs, use_running_average)
+        inputs = jnp.asarray(inputs)
+        parameters = layer._affine(inputs)
+        training, averages, given = False, None, None
+        if layer.kind == "batch":
+            stored, averages = layer._averages(inputs, use_running_average)
+            given = averages if stored else None
+            training = not stored
+        dtype = layer._result_dtype(inputs, *parameters)
+        initial = getattr(layer, "is_initializing", bool)()  # linen's: nothing is averaged
+        axis_name = None if initial else layer.axis_name
+        y, *found, some = _run(layer, inputs, mask, base, parameters, given, dtype, axis_name)
+        if averages is not None and training and not initial:
+            pairs = zip(averages, found, strict=True)
+            layer._move(*(_moved(old, new, layer.momentum, some) for old, new in pairs))
+        return y
+
+
+def _run(
+    layer: Any,
     inputs: jax.Array,
     mask: ArrayLike | TileIndex | None,
     base: ArrayLike | None,
-    scale: jax.Array | None,
-    bias: jax.Array | None,
+    parameters: tuple[jax.Array | None, jax.Array | None],
     given: Statistics | None,
-    *,
     dtype: Any,
-    kind: Norm,
-    num_groups: int | None,
-    group_size: int | None,
-    epsilon: float | None,
     axis_name: str | None,
-    axis_index_groups: AxisGroups,
-    implementation: Implementation,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """`js.masked_norm` with a result of `dtype`: that, the mean and the variance that it used, and
     whether a position is active, bool[], on any device of `axis_name`.
@@ -115,23 +158,23 @@ def run(
     active = positions("mask", mask, shape[:-1])
     some = active.any()
     if axis_name is not None:
-        some = jax.lax.pmax(some, axis_name, axis_index_groups=axis_index_groups)
+        some = jax.lax.pmax(some, axis_name, axis_index_groups=layer.axis_index_groups)
         if given is None:
-            given = _over_devices(x, active, axis_name, axis_index_groups)
+            given = _over_devices(x, active, axis_name, layer.axis_index_groups)
     mean, var = given or (None, None)
     y, *found = masked_norm(
         x,
         active,
-        kind=kind,
-        groups=_groups(kind, num_groups, group_size, shape[-1]),
-        scale=scale,
-        bias=bias,
+        kind=layer.kind,
+        groups=_groups(layer.kind, layer.num_groups, layer.group_size, shape[-1]),
+        scale=parameters[0],
+        bias=parameters[1],
         mean=mean,
         var=var,
-        epsilon=_EPSILON[kind] if epsilon is None else float(epsilon),
+        epsilon=_EPSILON[layer.kind] if layer.epsilon is None else float(layer.epsilon),
         base=None if base is None else base.astype(wide),
         return_statistics=True,
-        implementation=implementation,
+        implementation=layer.implementation,
     )
     mean, var = given or found
     return y.astype(result), mean, var, some
@@ -172,7 +215,7 @@ def _over_devices(
     return mean, total(apart * apart) / number
 
 
-def moved(old: jax.Array, new: jax.Array, momentum: float, some: jax.Array) -> jax.Array:
+def _moved(old: jax.Array, new: jax.Array, momentum: float, some: jax.Array) -> jax.Array:
     """A running average after a batch; a batch without an active position leaves it."""
     step = momentum * old + (1 - momentum) * new.astype(old.dtype)
     return jax.lax.stop_gradient(jnp.where(some, step, old))

@@ -2,18 +2,22 @@
 with any number of batch axes.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxsparse.core.checks import check_activation
 from jaxsparse.core.types import Activation
-from jaxsparse.ffi import Implementation
+from jaxsparse.nn.checks import check_array
 from jaxsparse.nn.conv import two
-from jaxsparse.ops import pruned_conv
+from jaxsparse.ops import pruned_conv, pruned_matmul
 from jaxsparse.ops.pruned_matmul.api import check_plan
 from jaxsparse.pruned.weight import PrunedWeight
 
@@ -73,43 +77,58 @@ def _check_features(pruned: PrunedWeight, features: int) -> None:
         raise ValueError(f"features={features}; the plan has {pruned.pattern.n_out} outputs")
 
 
-def run_conv(
-    x: Float[Array, "*batch H W C"],
-    weight: PrunedWeight,
-    bias: Float[Array, "O"] | None,
-    *,
-    strides: Any,
-    padding: Any,
-    kernel_dilation: Any,
-    activation: Activation | None,
-    precision: Any,
-    preferred_element_type: Any = None,
-    implementation: Implementation,
-) -> jax.Array:
-    """`js.pruned_conv` with any number of batch axes and the paddings that flax's Conv has.
+def run_dense(
+    layer: Any, inputs: ArrayLike, kept: Callable[[jax.Array], PrunedWeight]
+) -> Float[Array, "*batch n"]:
+    """The call of a PrunedDense, `kept` the weight that its plan makes of a kernel.
 
     Raises:
-        TypeError, ValueError: what `js.pruned_conv` raises.
+        TypeError, ValueError: naming the argument; and what `js.pruned_matmul` raises.
     """
+    check_array("inputs", inputs, "d")
+    x, weight, options = _given(layer, inputs, kept)
+    return pruned_matmul(x, weight, **options)
+
+
+def run_conv(
+    layer: Any, inputs: ArrayLike, kept: Callable[[jax.Array], PrunedWeight]
+) -> Float[Array, "*batch Ho Wo O"]:
+    """The call of a PrunedConv, with any number of batch axes and the paddings that flax's Conv
+    has; `kept` the weight that its plan makes of a kernel.
+
+    Raises:
+        TypeError, ValueError: naming the argument; and what `js.pruned_conv` raises.
+    """
+    check_array("inputs", inputs, "H W C")
+    x, weight, options = _given(layer, inputs, kept)
     batch = x.shape[:-3]
     flat = x.reshape(math.prod(batch), *x.shape[-3:])
-    pads: Any = padding
+    padding, pads, dilation = layer.padding, layer.padding, two(layer.kernel_dilation)
     if isinstance(padding, str) and padding in _AROUND:
-        flat = _around(flat, padding, weight.pattern.window or (1, 1), two(kernel_dilation))
+        flat = _around(flat, padding, weight.pattern.window or (1, 1), dilation)
         pads = "VALID"
     y = pruned_conv(
-        flat,
-        weight,
-        strides=two(strides),
-        padding=pads,
-        dilation=two(kernel_dilation),
-        bias=bias,
-        activation=activation,
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-        implementation=implementation,
+        flat, weight, strides=two(layer.strides), padding=pads, dilation=dilation, **options
     )
     return y.reshape(*batch, *y.shape[1:])
+
+
+def _given(
+    layer: Any, inputs: ArrayLike, kept: Callable[[jax.Array], PrunedWeight]
+) -> tuple[jax.Array, PrunedWeight, dict[str, Any]]:
+    """Inputs and weight of one dtype, and what both operations take of the layer."""
+    inputs = jnp.asarray(inputs)
+    kernel, bias = layer._parameters(inputs)
+    weight = kept(kernel)
+    x, values, bias = layer._promoted(inputs, weight.values, bias)
+    options = {
+        "bias": bias,
+        "activation": layer.activation,
+        "precision": layer.precision,
+        "preferred_element_type": getattr(layer, "preferred_element_type", None),
+        "implementation": layer.implementation,
+    }
+    return x, weight.with_values(values), options
 
 
 def _around(x: jax.Array, padding: str, window: tuple[int, int], dilation: Any) -> jax.Array:

@@ -12,38 +12,55 @@ from jaxsparse.nn.types import Flow, LayerMask
 from jaxsparse.recorder import Recorder
 
 
-def apply(
-    layers: Sequence[Callable[..., Any]],
-    inputs: ArrayLike | Flow,
-    mask: LayerMask | Sequence[LayerMask],
-    use_running_average: bool | None,
-) -> Any:
-    """The layers one after the other. A layer that names "mask", "recorder" or
-    "use_running_average" in `TAKES` is handed it; a recorder goes no further than the layer behind
-    the one that recorded.
-
-    Raises:
-        TypeError, ValueError: for masks that do not go with the layers.
+class SequentialCall:
+    """The call of both layers. A layer that names "mask", "recorder" or "use_running_average" in
+    `TAKES` is handed it; a recorder goes no further than the layer behind the one that recorded.
     """
-    if not layers:
-        raise ValueError("Sequential has no layers")
-    masks = _each(mask, layers)
-    value, recorder = _parted(inputs)
-    for layer, own in zip(layers, masks, strict=True):
-        takes = getattr(layer, "TAKES", ())
-        options: dict[str, Any] = {}
-        if "mask" in takes:
-            options["mask"] = own
-        if "use_running_average" in takes:
-            options["use_running_average"] = use_running_average
-        if "recorder" in takes:
-            options["recorder"] = recorder
-        elif recorder is not None and not recorder.stored:
-            value = recorder.fill(value)
-        if isinstance(value, Activations) and "activations" not in takes:
-            value = value.materialize()
-        value, recorder = _parted(layer(value, **options))
-    return value if recorder is None else (value, recorder)
+
+    def __call__(
+        self,
+        inputs: ArrayLike | Flow,
+        mask: LayerMask | Sequence[LayerMask] = None,
+        *,
+        use_running_average: bool | None = None,
+    ) -> Flow:
+        """The layers, one after the other.
+
+        Args:
+            inputs: what the first layer takes; or a pair (array, `js.recorder.Recorder`).
+            mask: for every layer of this package that takes one: a mask or a `js.TileIndex`; or a
+                list with an entry for each layer, None for those that take none.
+            use_running_average: for each MaskedNorm.
+
+        Returns:
+            What the last layer returns: an array, a pair (array, Recorder) of a convolution that
+            records, or `js.bounded.Activations`.
+
+        Raises:
+            TypeError, ValueError: for masks that do not go with the layers; and what a layer
+                raises.
+        """
+        this: Any = self
+        layers: Sequence[Callable[..., Any]] = this.layers
+        if not layers:
+            raise ValueError("Sequential has no layers")
+        masks = _each(mask, layers)
+        value, recorder = _parted(inputs)
+        for layer, own in zip(layers, masks, strict=True):
+            takes = getattr(layer, "TAKES", ())
+            options: dict[str, Any] = {}
+            if "mask" in takes:
+                options["mask"] = own
+            if "use_running_average" in takes:
+                options["use_running_average"] = use_running_average
+            if "recorder" in takes:
+                options["recorder"] = recorder
+            elif recorder is not None and not recorder.stored:
+                value = recorder.fill(value)
+            if isinstance(value, Activations) and "activations" not in takes:
+                value = value.materialize()
+            value, recorder = _parted(layer(value, **options))
+        return value if recorder is None else (value, recorder)
 
 
 def _parted(value: Any) -> tuple[Any, Recorder | None]:

@@ -1,7 +1,11 @@
 """The public operations, one file an op."""
 
 from jaxsparse.ops.bounded_matmul.api import bounded_matmul as bounded_matmul
+from jaxsparse.ops.dispatch.api import Exchange as Exchange
+from jaxsparse.ops.dispatch.api import combine as combine
+from jaxsparse.ops.dispatch.api import dispatch as dispatch
 from jaxsparse.ops.grouped_matmul.api import grouped_matmul as grouped_matmul
+from jaxsparse.ops.kept_matmul.api import kept_matmul as kept_matmul
 from jaxsparse.ops.masked_conv.api import masked_conv as masked_conv
 from jaxsparse.ops.masked_conv_stack.api import masked_conv_stack as masked_conv_stack
 from jaxsparse.ops.masked_dense.api import masked_dense as masked_dense
@@ -16,11 +20,16 @@ from jaxsparse.ops.pruned_matmul.api import pruned_matmul as pruned_matmul
 from jaxsparse.ops.route.api import Routing as Routing
 from jaxsparse.ops.route.api import route as route
 from jaxsparse.ops.sparse_attention.api import sparse_attention as sparse_attention
+from jaxsparse.ops.sparse_ffn.api import sparse_ffn as sparse_ffn
 
 __all__ = [
+    "Exchange",
     "Routing",
     "bounded_matmul",
+    "combine",
+    "dispatch",
     "grouped_matmul",
+    "kept_matmul",
     "masked_conv",
     "masked_conv_stack",
     "masked_dense",
@@ -32,6 +41,7 @@ __all__ = [
     "pruned_matmul",
     "route",
     "sparse_attention",
+    "sparse_ffn",
     "token_index",
     "unpack_tokens",
 ]

@@ -1,7 +1,7 @@
 """What an executor is: one way of running a pattern, with arrays that it packs at trace time."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,13 @@ class Problem:
     precision: str
     geometry: Geometry | None = None
     channels_first: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        """Equal where problems are; it does not keep the pattern alive."""
+        layout = self.geometry, self.channels_first
+        types = self.dtype, self.out_dtype, self.precision
+        return self.pattern.digest, self.platform, self.x_shape, *types, *layout
 
     @property
     def kind(self) -> str:

@@ -128,7 +128,7 @@ def decode(data: bytes) -> tuple[Plan, jax.Array]:
         raise ValueError("truncated in the header")
     try:
         header = msgspec.json.decode(data[at : at + length], type=Header)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"the header is not a plan's: {error}") from error
     return _build(header, memoryview(data)[at + length :])
 
@@ -151,7 +151,7 @@ def _build(header: Header, body: memoryview) -> tuple[Plan, jax.Array]:
     pattern = Pattern(header.n_in, header.n_out, indptr, indices, header.window, header.groups)
     plan = Plan(pattern, cast(Kind, header.kind), header.tuned)
     check(plan, values)
-    return plan, jnp.asarray(values)
+    return plan, jax.device_put(values)
 
 
 def check(plan: Plan, values: jax.Array | np.ndarray) -> None:

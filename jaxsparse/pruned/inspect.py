@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool
@@ -63,7 +63,7 @@ def inspect(
     import scipy.sparse as sp
 
     if kind not in KINDS:
-        raise ValueError(f"kind={kind!r} is none of {', '.join(KINDS)}")
+        raise ValueError(f"kind={kind!r} is not one of {', '.join(KINDS)}")
     if kind == "matmul" and groups != 1:
         raise ValueError(f"groups={groups} is for kind='conv'")
     matrix = as_scipy("w", w)
@@ -134,7 +134,8 @@ def _build(
     columns = columns + outputs // max(len(rows) // groups, 1) * per_group
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     pattern = Pattern(per_group * groups, len(rows), indptr, columns, window, groups)
-    return PrunedWeight(jnp.asarray(values), Plan(pattern, kind))
+    # jnp.asarray compiles a copy for each number of values, and JAX keeps what it compiled.
+    return PrunedWeight(jax.device_put(values), Plan(pattern, kind))
 
 
 def _from_scipy(w: Any) -> PrunedWeight:
@@ -152,7 +153,7 @@ def _from_scipy(w: Any) -> PrunedWeight:
     if not np.isfinite(csr.data).all():
         raise ValueError("w holds NaN or Inf")
     pattern = Pattern(csr.shape[1], csr.shape[0], csr.indptr, csr.indices)
-    return PrunedWeight(jnp.asarray(csr.data), Plan(pattern, "matmul"))
+    return PrunedWeight(jax.device_put(csr.data), Plan(pattern, "matmul"))
 
 
 def _kept_dtype(w: Any) -> Any:
@@ -216,7 +217,7 @@ def statistics(pruned: PrunedWeight) -> Statistics:
         A `Statistics`; print it.
 
     Raises:
-        TypeError: when `pruned` is no `PrunedWeight`.
+        TypeError: when `pruned` is not a `PrunedWeight`.
     """
     if not isinstance(pruned, PrunedWeight):
         raise TypeError(

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from numpy.typing import NDArray
 
 MAX_ENTRIES = 2**31 - 1
+#: Taps of a window: what a call takes grows with them, so a file of a few bytes may not name more.
+MAX_TAPS = 2**16
 
 
 class Pattern:
@@ -145,6 +147,8 @@ def _check(p: Pattern) -> None:
             raise ValueError(f"pattern: {name} is {value}, out of range")
     if len(window) != 2 or min(window) < 1:
         raise ValueError(f"pattern: a window {p.window}; it needs two sides of 1 or more")
+    if p.taps > MAX_TAPS:
+        raise ValueError(f"pattern: a window {p.window}; it takes {MAX_TAPS} taps at most")
     if p.n_in % p.taps:
         raise ValueError(f"pattern: {p.n_in} columns are not a multiple of a window {p.window}")
     if p.indptr.shape != (p.n_out + 1,) or p.indices.ndim != 1:

@@ -7,7 +7,6 @@ side (row i of every band is one long row), so that narrow images fill whole vec
 """
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -21,6 +20,8 @@ from jaxsparse.core.geometry import Geometry
 from jaxsparse.pruned.buckets import share_out
 from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.pruned.pattern import Pattern
+from jaxsparse.select.choice import remember
+from jaxsparse.select.table import Measured
 
 LANES = 16
 MAX_VECTORS = 14
@@ -29,15 +30,12 @@ MAX_PANEL = 1 << 16  # floats that a 16-bit window start reaches
 _CACHE = 1 << 14  # floats of a panel that the first-level cache keeps beside the rest
 # Nanoseconds, with AVX-512 at 3.7 GHz; of the multiply fitted to 21 tiles of 9 layers (within 7 %):
 # a vector of a window, one that crosses cache lines, one of a shared strip, what 100 KB of panel
-# past the first-level cache (_KEPT KB) add to them; an entry, the least that one takes; a visit of
+# past the first-level cache (`kept` KB) add to them; an entry, the least that one takes; a visit of
 # a row, a vector of its sums. A vector packed (1.4 to 2.3) and stored (2.5 to 4.6). Microseconds of
 # a call, and until a sleeping worker takes part.
-_LOAD, _CROSSING_LOAD, _SHIFTED_LOAD, _SPILL, _KEPT = 0.2, 0.36, 0.36, 0.13, 40.0
-_ENTRY, _LEAST_ENTRY, _VISIT, _SUM, _PACK, _STORE = 0.4, 1.1, 3.1, 0.77, 2.2, 3.5
-_CALL, _LATE = 3.0, 12.0
-# Microseconds a pixel whose channels are not whole cache lines, where two workers write it at the
-# same time: each waits for the line of both.
-_SHARED_LINE = 0.2
+# `shared_line`: microseconds a pixel whose channels are not whole cache lines, where two workers
+# write it at the same time: each waits for the line of both.
+_MEASURED = Measured("pruned_strips", "cpu")
 _ALIGN = 64  # bytes: a cache line
 #: What the workspace may take, as a share of the activations (input and result, float32).
 MOST_MEMORY = 1.3
@@ -178,16 +176,18 @@ def item_cost(tile: Tile, parts: int, problem: Problem) -> tuple[int, float]:
     floats = channel_floats(tile, window, geo)
     block = choose_block(floats, pattern.channels)
     blocks = -(-pattern.channels // block)
-    load = _LOAD
+    load = _MEASURED("load")
     if tile.shared:
-        load = _SHIFTED_LOAD
+        load = _MEASURED("shifted_load")
     elif tile.pitch % LANES and window != (1, 1):
-        load = _CROSSING_LOAD
-    load += _SPILL * max(4e-3 * block * floats - _KEPT, 0.0) / 100
-    entries = pattern.entries * max(tile.vectors * load + _ENTRY, _LEAST_ENTRY)
-    visits = pattern.n_out * blocks * (_VISIT + _SUM * tile.vectors)
-    divided = entries + visits + pattern.n_out * tile.vectors * _STORE
-    return tiles * parts, divided / parts + pattern.channels * floats / LANES * _PACK
+        load = _MEASURED("crossing_load")
+    load += _MEASURED("spill") * max(4e-3 * block * floats - _MEASURED("kept"), 0.0) / 100
+    entries = pattern.entries * max(
+        tile.vectors * load + _MEASURED("entry"), _MEASURED("least_entry")
+    )
+    visits = pattern.n_out * blocks * (_MEASURED("visit") + _MEASURED("sum") * tile.vectors)
+    divided = entries + visits + pattern.n_out * tile.vectors * _MEASURED("store")
+    return tiles * parts, divided / parts + pattern.channels * floats / LANES * _MEASURED("pack")
 
 
 def span(tile: Tile, parts: int, problem: Problem) -> float:
@@ -199,10 +199,14 @@ def span(tile: Tile, parts: int, problem: Problem) -> float:
     others = min(workers(), 16) - 1
     if others == 0:
         return items * each
-    even = (items * each + others * _LATE) / (others + 1)  # if items could be cut
+    even = (items * each + others * _MEASURED("late")) / (others + 1)  # if items could be cut
     own = min(items, int(even / each) + 1)
-    ends = [max(n * each, _LATE + -(-(items - n) // others) * each) for n in (own, own - 1)]
-    shared = _SHARED_LINE * problem.positions if parts > 1 and _cuts_lines(problem) else 0.0
+    ends = [
+        max(n * each, _MEASURED("late") + -(-(items - n) // others) * each) for n in (own, own - 1)
+    ]
+    shared = (
+        _MEASURED("shared_line") * problem.positions if parts > 1 and _cuts_lines(problem) else 0.0
+    )
     return min(ends) + shared if own < items else min(*(e + shared for e in ends), items * each)
 
 
@@ -299,7 +303,7 @@ def _tiles(problem: Problem) -> list[Tile]:
     return sorted(found, key=lambda tile: span(tile, choose_parts(tile, problem), problem))
 
 
-@functools.lru_cache(maxsize=1024)
+@remember(lambda problem: problem.key)
 def _best_tile(problem: Problem) -> Tile:
     return _tiles(problem)[0]
 
@@ -307,7 +311,7 @@ def _best_tile(problem: Problem) -> Tile:
 def cost(problem: Problem) -> float:
     """Estimated microseconds."""
     tile = _best_tile(problem)
-    return span(tile, choose_parts(tile, problem), problem) + _CALL
+    return span(tile, choose_parts(tile, problem), problem) + _MEASURED("call")
 
 
 def choices(problem: Problem) -> list[Tunables]:

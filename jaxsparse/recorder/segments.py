@@ -33,7 +33,7 @@ def expected_accesses(
         ValueError: for a probability outside [0, 1], a segment below 1, or an unknown dataflow.
     """
     if dataflow not in DATAFLOWS:
-        raise ValueError(f"dataflow={dataflow!r} is none of {', '.join(map(repr, DATAFLOWS))}")
+        raise ValueError(f"dataflow={dataflow!r} is not one of {', '.join(map(repr, DATAFLOWS))}")
     if segment < 1 or not (0 <= p_in <= 1 and 0 <= p_out <= 1):
         raise ValueError(
             f"segment={segment}, p_in={p_in}, p_out={p_out}: "

@@ -3,14 +3,16 @@
 import jax
 import jax.numpy as jnp
 
-FULL = -1
+FULL, NONE = -1, -2
 
 
 def block_lists(codes: jax.Array) -> tuple[jax.Array, ...]:
     """int32[b, h, Q, C], of which -1 or more lists a block -> int32[b, h, Q] how many a row lists,
     int32[b, h, Q, C] which, ascending, int32[b, h, Q, C] their codes; then the same of columns.
-    After the last: block 0, code -1.
+    After the last: block 0, code -1. Of bool, a set one is the code -1.
     """
+    if codes.dtype == jnp.bool_:
+        codes = jnp.where(codes, jnp.int32(FULL), jnp.int32(NONE))
     return *_by_row(codes), *_by_row(codes.swapaxes(-1, -2))
 
 

@@ -18,6 +18,9 @@ def component_index(
     mask = unpack_mask(words, width)
     lists, images, height, _ = mask.shape
     n = images * height * width
+    if not n:  # varying over a mesh as the words do
+        count = jnp.full_like(words, 0, jnp.int32, shape=(lists,))
+        return jnp.full_like(words, -1, jnp.int32, shape=(lists, capacity, 3)), count, count > 0
     pixel = jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32), (lists, n))
     which = jnp.arange(lists)[:, None]
     row, column = pixel // max(width, 1), pixel % max(width, 1)
@@ -33,10 +36,7 @@ def component_index(
     b = row // max(height, 1)
     y0, x0 = root // max(width, 1) - b * height + i * tile[0], left + j * tile[1]
     origin = jnp.stack([b, y0, x0], -1)
-    if n:
-        origin = jnp.where(ids[..., None] < 0, -1, origin[which, jnp.maximum(ids, 0)])
-    else:
-        origin = jnp.full((lists, capacity, 3), -1, jnp.int32)
+    origin = jnp.where(ids[..., None] < 0, -1, origin[which, jnp.maximum(ids, 0)])
     return origin, count, overflow
 
 

@@ -16,5 +16,6 @@ def route(
     places = jnp.zeros_like(bucket) + jnp.arange(bucket.shape[1], dtype=jnp.int32)[None]
     order = jax.lax.sort((bucket, places), dimension=1, is_stable=True, num_keys=1)[1]
     lists = jnp.arange(expert_ids.shape[0], dtype=jnp.int32)[:, None]
-    sizes = jnp.zeros((expert_ids.shape[0], num_experts + 1), jnp.int32).at[lists, bucket].add(1)
+    none = jnp.zeros_like(bucket, shape=(expert_ids.shape[0], num_experts + 1))
+    sizes = none.at[lists, bucket].add(1)
     return order, order // max(top_k, 1), sizes[:, :num_experts]

@@ -26,6 +26,6 @@ def list_active(active: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array,
     place = jnp.cumsum(active, 1, dtype=jnp.int32) - 1
     place = jnp.where(active & (place < capacity), place, capacity)
     position = jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32), (lists, n))
-    ids = jnp.full((lists, capacity), -1, jnp.int32)
+    ids = jnp.full_like(place, -1, shape=(lists, capacity))  # varies over a mesh as the mask does
     ids = ids.at[jnp.arange(lists)[:, None], place].set(position, mode="drop")
     return ids, count, count > capacity

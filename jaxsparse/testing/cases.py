@@ -159,7 +159,7 @@ def case(name: str) -> ConvCase:
         ValueError: when there is none, listing the names.
     """
     if name not in CASES:
-        raise ValueError(f"case={name!r} is none of {', '.join(CASES)}")
+        raise ValueError(f"case={name!r} is not one of {', '.join(CASES)}")
     return CASES[name]
 
 
@@ -172,5 +172,5 @@ def cases(tag: str) -> list[ConvCase]:
     found = [c for c in CASES.values() if tag in c.tags]
     if not found:
         known = sorted(set().union(*(c.tags for c in CASES.values())))
-        raise ValueError(f"tag={tag!r} is none of {', '.join(known)}")
+        raise ValueError(f"tag={tag!r} is not one of {', '.join(known)}")
     return found

@@ -87,7 +87,7 @@ def make_masks(
         ValueError: for a name that does not exist or a density outside 0 to 1.
     """
     if name not in MASKS:
-        raise ValueError(f"mask={name!r} is none of {', '.join(MASKS)}")
+        raise ValueError(f"mask={name!r} is not one of {', '.join(MASKS)}")
     return [MASKS[name](shape, density, seed + i) for i in range(count)]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxsparse.core.types import ExpertActivation
 from jaxsparse.testing.attention_cases import AttentionCase
+from jaxsparse.testing.ffn_cases import FfnCase
 
 Block = tuple[int, int]
 
@@ -88,7 +89,7 @@ class MoeCase:
         return 128 * self.batch
 
 
-Named = TypeVar("Named", GroupedCase, MatmulCase, MoeCase, AttentionCase)
+Named = TypeVar("Named", GroupedCase, MatmulCase, MoeCase, AttentionCase, FfnCase)
 
 
 def _tags(*names: str) -> frozenset[str]:
@@ -171,7 +172,7 @@ def find(table: Mapping[str, Named], names: Iterable[str]) -> list[Named]:
         taken = [one for one in table.values() if name == one.name or name in one.tags]
         if not taken:
             raise ValueError(
-                f"case={name!r} is none of {', '.join(table)}, nor a tag: {', '.join(tags)}"
+                f"case={name!r} is not one of {', '.join(table)}, nor a tag: {', '.join(tags)}"
             )
         found |= {one.name: one for one in taken}
     return list(found.values())

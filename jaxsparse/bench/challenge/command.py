@@ -166,7 +166,7 @@ def run(
     """
     for name, given, takes in (("way", ways, WAYS), ("neurons", neurons, tuple(BIASES))):
         if unknown := [value for value in given if value not in takes]:
-            raise ValueError(f"{name} {unknown[0]} is none of {', '.join(map(str, takes))}")
+            raise ValueError(f"{name} {unknown[0]} is not one of {', '.join(map(str, takes))}")
     images, source = images_of(count)
     rows: list[Row] = []
     rates: dict[str, float] = {}

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsparse.bench.masked_conv.torch_side import TorchConv
-from jaxsparse.bench.measure.chain import ChainSide, Pool, tolerance
+from jaxsparse.bench.measure.chain import ChainSide, Pool, compile_all, tolerance
 from jaxsparse.bench.measure.dtypes import check_dtype
 from jaxsparse.bench.measure.timing import Samples, Side, interleave
 from jaxsparse.bench.report.rows import DENSE, Row
@@ -37,7 +37,8 @@ class Plan:
     `variants` names single variants, None all that take the problem. `densities` are of pixels, or
     of tiles with `by="tile"`. `index_every`: build an index for so many calls, inside the timing; 0
     builds them before. `rotate_mb` of distinct inputs at least pass before one comes again, within
-    `max_sets` chains. `device` times the device too.
+    `max_sets` chains; a chain does its calls `repeats` times. `device` times the device too.
+    `threads`: sides that compile at once.
     """
 
     densities: tuple[float, ...] = (0.1, 0.3, 0.5, 0.75, 1.0)
@@ -48,11 +49,13 @@ class Plan:
     tile: tuple[int, int] | None = None
     index_every: int = 2
     calls: int = 10
+    repeats: int = 1
     samples: int = 15
     rotate_mb: float = 64.0
     max_sets: int = 8
     device: bool = False
     torch: bool = True
+    threads: int = 1
 
 
 def measure(
@@ -146,7 +149,7 @@ def make_pool(
     chain_bytes = plan.calls * math.prod(case.x_shape) * kind.itemsize
     least = 3 if plan.device else 1
     sets = min(max(math.ceil(plan.rotate_mb * MEGABYTE / chain_bytes), least), plan.max_sets)
-    return Pool(draw, want, operands, per_call, sets=sets)
+    return Pool(draw, want, operands, per_call, sets=sets, repeats=plan.repeats)
 
 
 def make_sides(
@@ -173,12 +176,12 @@ def make_sides(
         return operands | {"indices": [tile_index(m, tile) for m in operands["masks"]]}
 
     makers: dict[str, Callable[[], Side]] = {
-        DENSE: lambda: ChainSide(DENSE, pool, dense, everywhere=False)
+        DENSE: lambda: ChainSide(DENSE, pool, dense, everywhere=False, late=True)
     }
     if plan.torch and TorchConv.installed():
         makers["torch"] = lambda: TorchConv("torch", pool, case, dtype)
     if plan.index_every and (plan.selections or plan.as_called):
-        makers[MASK_SIDE] = lambda: ChainSide(MASK_SIDE, pool, from_mask)
+        makers[MASK_SIDE] = lambda: ChainSide(MASK_SIDE, pool, from_mask, late=True)
     named = {f"ours, {s}": {"selection": s} for s in plan.selections}
     takes = variants_for(case, dtype, pool)
     wanted = takes if plan.variants is None else plan.variants
@@ -190,7 +193,7 @@ def make_sides(
     for name, settings in named.items():
         context = functools.partial(config, **settings)
         makers[name] = functools.partial(
-            ChainSide, name, pool, ours, prepare=build, settings=context
+            ChainSide, name, pool, ours, prepare=build, settings=context, late=True
         )
     sides: list[Side] = []
     failures: dict[str, str] = {}
@@ -199,7 +202,8 @@ def make_sides(
             sides.append(make())
         except Exception as error:  # one side's failure is a result; the others still run
             failures[name] = f"{type(error).__name__}: {error}"
-    return sides, failures
+    failures |= compile_all(sides, plan.threads)
+    return [side for side in sides if side.name not in failures], failures
 
 
 def variants_for(case: ConvCase, dtype: str, pool: Pool) -> list[str]:
@@ -256,7 +260,7 @@ def _row(
         tile_density=densities[1],
         tile=f"{tile[0]}x{tile[1]}",
         index_every=plan.index_every,
-        calls=plan.calls,
+        calls=plan.calls * plan.repeats,
         rotated_mb=pool.rotated_bytes / MEGABYTE,
         wall_us=_known(1e6 * took.wall_median),
         wall_low_us=_known(1e6 * low),

@@ -28,7 +28,8 @@ class TorchConv:
         torch: Any = importlib.import_module("torch")
 
         self.torch = torch
-        self.name, self.pool, self.calls, self.sets = name, pool, pool.calls, pool.sets
+        self.name, self.pool, self.sets = name, pool, pool.sets
+        self.calls = pool.calls * pool.repeats
         self.case = case
         gpu = jax.default_backend() == "gpu"
         if gpu and not torch.cuda.is_available():
@@ -55,21 +56,22 @@ class TorchConv:
         functional = self.torch.nn.functional
         (top, bottom), (left, right) = self.case.geometry.padding
         even = top == bottom >= 0 and left == right >= 0
-        with self.torch.inference_mode():
-            outs = []
-            for x in self.xs[which]:
-                padded = x if even else functional.pad(x, (left, right, top, bottom))
-                outs.append(
-                    functional.conv2d(
-                        padded,
-                        self.kernel,
-                        stride=self.case.strides,
-                        padding=(top, left) if even else 0,
-                        dilation=self.case.dilation,
-                        groups=self.case.groups,
+        for _ in range(self.pool.repeats):
+            with self.torch.inference_mode():
+                outs = []
+                for x in self.xs[which]:
+                    padded = x if even else functional.pad(x, (left, right, top, bottom))
+                    outs.append(
+                        functional.conv2d(
+                            padded,
+                            self.kernel,
+                            stride=self.case.strides,
+                            padding=(top, left) if even else 0,
+                            dilation=self.case.dilation,
+                            groups=self.case.groups,
+                        )
                     )
-                )
-            self.outs[which] = outs
+                self.outs[which] = outs
 
     def wait(self) -> None:
         """Wait for the device."""

@@ -7,6 +7,7 @@ On a CPU, where XLA would run independent calls side by side, one element of eac
 the call before it.
 """
 
+import concurrent.futures
 import contextlib
 import functools
 import math
@@ -42,6 +43,8 @@ class Pool:
         masks: what each call of a chain has of its own, a chain is as long as this: the mask
             bool[B, Ho, Wo] of a convolution, any pytree where all of a result is compared.
         sets: how many chains' worth of distinct inputs.
+        repeats: how often a chain does its calls, in a loop inside of it: for short calls, so that
+            what is paid once a chain does not count.
     """
 
     def __init__(
@@ -52,8 +55,9 @@ class Pool:
         masks: Sequence[Any],
         *,
         sets: int = 1,
+        repeats: int = 1,
     ):
-        self.calls, self.sets = len(masks), sets
+        self.calls, self.sets, self.repeats = len(masks), sets, repeats
         self._draw = draw
         self._want = jax.jit(
             lambda *args: jax.tree.map(lambda v: v.astype(jnp.float32), reference(*args))
@@ -61,8 +65,18 @@ class Pool:
         self.reset()
         self.load(operands, masks)
 
-    def load(self, operands: Any, masks: Sequence[Any]) -> None:
-        """Other operands and masks of the same shapes: the sides keep what they compiled."""
+    def load(
+        self,
+        operands: Any,
+        masks: Sequence[Any],
+        draw: Callable[[int], jax.Array] | None = None,
+    ) -> None:
+        """Other operands and masks of the same shapes, and other inputs where `draw` is given: the
+        sides keep what they compiled.
+        """
+        if draw is not None:
+            self._draw = draw
+            self.reset()
         self.operands, self.masks = operands, tuple(masks)
         self.wants = [
             tuple(self._want(x, m, operands) for x, m in zip(xs, masks, strict=True))
@@ -116,6 +130,7 @@ class ChainSide:
             operands' place.
         settings: a context manager around tracing and running (`js.config`).
         everywhere: compare all pixels; otherwise the active ones only.
+        late: leave the compilation to `compile`, so that several may compile at once.
 
     Raises:
         What tracing or compiling `call` raises.
@@ -130,20 +145,29 @@ class ChainSide:
         prepare: Callable[[Any], Any] = lambda operands: operands,
         settings: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
         everywhere: bool = True,
+        late: bool = False,
     ):
-        self.name, self.pool, self.calls, self.sets = name, pool, pool.calls, pool.sets
+        self.name, self.pool, self.sets = name, pool, pool.sets
+        self.calls = pool.calls * pool.repeats
         self._everywhere = everywhere
         self._never = jnp.float32(math.inf)
         with settings():
             first = functools.partial(_first, call, prepare)
             shapes = jax.eval_shape(first, pool.xs[0][0], pool.operands)
             self.dtype = jax.tree.map(lambda v: v.dtype, shapes)
+            linked = jax.default_backend() == "cpu"
             chain = jax.jit(
-                functools.partial(_chain, call, prepare, jax.default_backend() == "cpu"),
+                functools.partial(_chain, call, prepare, linked, pool.repeats),
                 donate_argnums=(0, 1),
                 keep_unused=True,
             )
-            self.compiled = chain.lower(*self._arguments(0)).compile()
+            self._lowered = chain.lower(*self._arguments(0))
+        if not late:
+            self.compile()
+
+    def compile(self) -> None:
+        """Compile the chain. Several sides may do so at once, in a thread each."""
+        self.compiled = self._lowered.compile()
 
     def _arguments(self, which: int) -> tuple[Any, ...]:
         outs = self.pool.outs(which, self.dtype)
@@ -186,15 +210,34 @@ def _chain(
     call: Call,
     prepare: Callable[[Any], Any],
     linked: bool,
+    repeats: int,
     xs: tuple[jax.Array, ...],
     outs: tuple[Any, ...],
     operands: Any,
     never: jax.Array,
 ) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
-    """All calls of one set. `outs` only lends its buffers; `never` is inf, which the compiler
-    cannot know.
+    """All calls of one set, `repeats` times. `outs` only lends its buffers; `never` is inf, which
+    the compiler cannot know.
     """
-    del outs
+    if repeats == 1:
+        return _once(call, prepare, linked, xs, operands, never)
+
+    def again(_: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        # What a round reads depends on the round before it, or XLA would hoist it out of the loop.
+        inputs, _, shared = jax.lax.optimization_barrier((*carry, operands))
+        return _once(call, prepare, linked, inputs, shared, never)
+
+    return jax.lax.fori_loop(0, repeats, again, (xs, outs))
+
+
+def _once(
+    call: Call,
+    prepare: Callable[[Any], Any],
+    linked: bool,
+    xs: tuple[jax.Array, ...],
+    operands: Any,
+    never: jax.Array,
+) -> tuple[tuple[jax.Array, ...], tuple[Any, ...]]:
     shared = prepare(operands)
     inputs, results = [], []
     for i, x in enumerate(xs):
@@ -213,8 +256,8 @@ def worst_error(
 ) -> jax.Array:
     """The worst error over the largest value (at least 1) of an array; inf for NaN.
 
-    One call's results after the other's: where one program compared the small results of all calls,
-    XLA for GPUs gave wrong errors (jax 0.11.2).
+    The results of one call after the other's, and in other programs than `_spoil`: compared and
+    overwritten in one program, small results have wrong errors on a GPU (jax 0.11.2).
 
     Args:
         outs: what each call gave, arrays or pytrees of arrays.
@@ -238,6 +281,21 @@ def _error(out: jax.Array, want: jax.Array, mask: jax.Array | None) -> jax.Array
     scale = jnp.maximum(jnp.abs(want).max(initial=0.0), 1.0)
     error = jnp.abs(got - want).max(initial=0.0) / scale
     return jnp.where(jnp.isnan(error), jnp.inf, error)
+
+
+def compile_all(sides: Sequence[Any], threads: int) -> dict[str, str]:
+    """Compile the sides that are `ChainSide`s made with `late`, several at once; name -> why for
+    those that do not compile.
+    """
+    late = [side for side in sides if isinstance(side, ChainSide)]
+    failures = {}
+    with concurrent.futures.ThreadPoolExecutor(max(threads, 1)) as pool:
+        for side, done in [(side, pool.submit(side.compile)) for side in late]:
+            try:
+                done.result()
+            except Exception as error:  # one side's failure is a result; the others still run
+                failures[side.name] = f"{type(error).__name__}: {error}"
+    return failures
 
 
 @functools.partial(jax.jit, donate_argnums=0)

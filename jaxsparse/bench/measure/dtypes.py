@@ -11,4 +11,4 @@ def check_dtype(dtype: str) -> None:
         ValueError: for any other.
     """
     if dtype not in NAMES:
-        raise ValueError(f"dtype={dtype!r} is none of {', '.join(NAMES)}")
+        raise ValueError(f"dtype={dtype!r} is not one of {', '.join(NAMES)}")

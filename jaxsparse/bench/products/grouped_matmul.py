@@ -39,7 +39,7 @@ def comparisons(
     kind = element_type(dtype)
     unknown = sorted(set(whats) - set(WHATS))
     if unknown:
-        raise ValueError(f"what={unknown[0]!r} is none of {', '.join(WHATS)}")
+        raise ValueError(f"what={unknown[0]!r} is not one of {', '.join(WHATS)}")
     router = jax.jit(functools.partial(route, num_experts=case.experts))
     own = [router(jnp.asarray(case.expert_ids(seed))) for seed in range(plan.calls)]
     operands = make_operands(case, kind) | {"routing": tuple(own)}

@@ -44,7 +44,7 @@ def comparisons(
     kind = element_type(dtype)
     unknown = sorted(set(whats) - set(WHATS))
     if unknown:
-        raise ValueError(f"what={unknown[0]!r} is none of {', '.join(WHATS)}")
+        raise ValueError(f"what={unknown[0]!r} is not one of {', '.join(WHATS)}")
     operands = make_operands(case, kind)
 
     def draw(seed: int) -> jax.Array:
@@ -129,7 +129,7 @@ def routed_sizes(case: MoeCase, x: jax.Array, operands: dict[str, jax.Array]) ->
 def by_rows(case: MoeCase, experts: Any, x: jax.Array, p: dict[str, jax.Array]) -> jax.Array:
     """Gather the rows by expert, `experts` on them, and the weighted sum at their tokens."""
     rows, weights, sizes = routed(case, x, p["router"])
-    y = experts(x[rows], sizes, p, moe.EXPERT_ACTIVATIONS[case.activation])
+    y = experts(x[rows], sizes, p, moe.ACTIVATIONS[case.activation])
     y = y.astype(jnp.float32) * weights[:, None]
     return jnp.zeros(x.shape, jnp.float32).at[rows].add(y).astype(x.dtype)
 

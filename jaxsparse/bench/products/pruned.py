@@ -52,7 +52,7 @@ def comparisons(
     known = dict.fromkeys(v.name for v in variants(op) if v.platform == platform_name())
     for name in executors:
         if name not in known:
-            raise ValueError(f"variant={name!r} of {op} is none of {', '.join(known)}")
+            raise ValueError(f"variant={name!r} of {op} is not one of {', '.join(known)}")
     for sparsity in sparsities:
         if not 0 <= sparsity <= 1:
             raise ValueError(f"sparsity={sparsity}; it takes 0 to 1")

@@ -6,26 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from jaxsparse.bench.products import pruned
-from jaxsparse.bench.products.command import (
-    NOISY,
-    Calls,
-    Cases,
-    CsvFile,
-    Device,
-    Dtypes,
-    JsonFile,
-    MarkdownFile,
-    Quick,
-    Rivals,
-    Samples,
-    default_tag,
-    finish,
-    make_plan,
-)
+from jaxsparse.bench.products.measured import Dtypes, each, measured
 from jaxsparse.bench.products.run import Comparison, ProductPlan
-from jaxsparse.testing.product_cases import find
 from jaxsparse.testing.pruned_cases import PRUNED_CONV_CASES, PRUNED_MATMUL_CASES
 
+Cases = Annotated[
+    list[str] | None,
+    typer.Option("--case", help="A case or a tag (cpu, gpu, quick). Repeatable."),
+]
 Sparsity = Annotated[
     list[float] | None, typer.Option(help="Share of the weights pruned. Repeatable.")
 ]
@@ -34,49 +22,36 @@ Executors = Annotated[
 ]
 
 
+@measured(calls=10)
 def pruned_matmul(
+    plan: ProductPlan,
+    quick: bool,
     case_names: Cases = None,
     dtype: Dtypes = None,
     sparsity: Sparsity = None,
     variant: Executors = None,
-    calls: Calls = 10,
-    samples: Samples = 15,
-    device: Device = None,
-    rivals: Rivals = True,
-    quick: Quick = False,
-    json_file: JsonFile = None,
-    csv_file: CsvFile = None,
-    markdown_file: MarkdownFile = None,
-) -> None:
+) -> Iterator[Comparison]:
     """Time products with frozen weights beside dense ones.
 
     Every output is checked; exit status 1 when one is wrong.
     """
-    plan = make_plan(calls, samples, device, rivals, quick)
-    found = _found(PRUNED_MATMUL_CASES, case_names, dtype, plan, sparsity, variant, quick)
-    finish(found, plan, json_file, csv_file, markdown_file, NOISY if quick else "")
+    return _found(PRUNED_MATMUL_CASES, case_names, dtype, plan, sparsity, variant, quick)
 
 
+@measured(calls=10, rivals=False)
 def pruned_conv(
+    plan: ProductPlan,
+    quick: bool,
     case_names: Cases = None,
     dtype: Dtypes = None,
     sparsity: Sparsity = None,
     variant: Executors = None,
-    calls: Calls = 10,
-    samples: Samples = 15,
-    device: Device = None,
-    quick: Quick = False,
-    json_file: JsonFile = None,
-    csv_file: CsvFile = None,
-    markdown_file: MarkdownFile = None,
-) -> None:
+) -> Iterator[Comparison]:
     """Time convolutions with frozen weights beside dense ones.
 
     Every output is checked; exit status 1 when one is wrong.
     """
-    plan = make_plan(calls, samples, device, False, quick)
-    found = _found(PRUNED_CONV_CASES, case_names, dtype, plan, sparsity, variant, quick)
-    finish(found, plan, json_file, csv_file, markdown_file, NOISY if quick else "")
+    return _found(PRUNED_CONV_CASES, case_names, dtype, plan, sparsity, variant, quick)
 
 
 def _found(
@@ -89,6 +64,5 @@ def _found(
     quick: bool,
 ) -> Iterator[Comparison]:
     shares = sparsity or ((0.9,) if quick else pruned.SPARSITIES)
-    for case in find(table, names or [default_tag(quick)]):
-        for one in dtypes or ["float32"]:
-            yield from pruned.comparisons(case, one, plan, shares, executors or ())
+    for case, one in each(table, names, dtypes, quick):
+        yield from pruned.comparisons(case, one, plan, shares, executors or ())

@@ -33,7 +33,8 @@ class _Rival(abc.ABC):
     """A `Side` for `interleave`: the product of each call, which an heir gives."""
 
     def __init__(self, name: str, pool: Pool):
-        self.name, self.pool, self.calls, self.sets = name, pool, pool.calls, pool.sets
+        self.name, self.pool, self.sets = name, pool, pool.sets
+        self.calls = pool.calls * pool.repeats
         self.outs: list[list[Any]] = [[] for _ in range(pool.sets)]
 
     @abc.abstractmethod
@@ -50,7 +51,8 @@ class _Rival(abc.ABC):
 
     def enqueue(self, which: int) -> None:
         """Start the products of set `which`."""
-        self.outs[which] = [self.product(which, i) for i in range(self.calls)]
+        for _ in range(self.pool.repeats):
+            self.outs[which] = [self.product(which, i) for i in range(self.pool.calls)]
 
     def error(self, which: int) -> float:
         """The worst error over the largest value; inf for NaN. Drops the outputs."""

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsparse.bench.measure.chain import Call, ChainSide, Pool, tolerance
+from jaxsparse.bench.measure.chain import Call, ChainSide, Pool, compile_all, tolerance
 from jaxsparse.bench.measure.dtypes import check_dtype
 from jaxsparse.bench.measure.timing import Samples, Side, interleave
 from jaxsparse.bench.products.rows import ProductRow
@@ -23,15 +23,18 @@ MEGABYTE = 1e6
 @dataclasses.dataclass(frozen=True)
 class ProductPlan:
     """How to measure: `calls` of a chain, timed rounds, `rotate_mb` of distinct inputs at least
-    before one comes again (within `max_sets` chains), device times too, rivals of other packages.
+    before one comes again (within `max_sets` chains), device times too, rivals of other packages. A
+    chain does its calls `repeats` times; so many `threads` compile at once.
     """
 
     calls: int = 10
+    repeats: int = 1
     samples: int = 15
     rotate_mb: float = 64.0
     max_sets: int = 8
     device: bool = False
     rivals: bool = True
+    threads: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +105,7 @@ def measure(
         pool = make_pool(part, plan)
         pools.append(pool)
         for name, call in part.ways.items():
-            makers[name] = functools.partial(ChainSide, name, pool, call)
+            makers[name] = functools.partial(ChainSide, name, pool, call, late=True)
         for name, make in part.rivals.items() if plan.rivals else ():
             makers[name] = functools.partial(make, pool)
     sides: list[Side] = []
@@ -112,6 +115,9 @@ def measure(
             sides.append(make())
         except Exception as error:  # one side's failure is a result; the others still run
             found[name] = Samples(failure=f"{type(error).__name__}: {error}")
+    failed = compile_all(sides, plan.threads)
+    found |= {name: Samples(failure=why) for name, why in failed.items()}
+    sides = [side for side in sides if side.name not in failed]
     memory = {side.name: _temporary(side) for side in sides}
     found |= interleave(sides, samples=plan.samples, device=plan.device, on_step=on_step)
     return [_row(comparison, pools[0], name, found, memory.get(name)) for name in makers]
@@ -124,7 +130,12 @@ def make_pool(comparison: Comparison, plan: ProductPlan) -> Pool:
     least = 3 if plan.device else 1
     sets = min(max(math.ceil(plan.rotate_mb * MEGABYTE / max(size, 1)), least), plan.max_sets)
     return Pool(
-        comparison.draw, comparison.reference, comparison.operands, comparison.own, sets=sets
+        comparison.draw,
+        comparison.reference,
+        comparison.operands,
+        comparison.own,
+        sets=sets,
+        repeats=plan.repeats,
     )
 
 
@@ -152,7 +163,7 @@ def _row(
         dtype=comparison.dtype,
         side=name,
         against=against,
-        calls=pool.calls,
+        calls=pool.calls * pool.repeats,
         rotated_mb=pool.rotated_bytes / MEGABYTE,
         wall_us=_known(1e6 * took.wall_median),
         wall_low_us=_known(1e6 * low),

@@ -48,7 +48,7 @@ def comparisons(
     kind = element_type(dtype)
     for what in whats:
         if what not in WHATS:
-            raise ValueError(f"what={what!r} is none of {', '.join(WHATS)}")
+            raise ValueError(f"what={what!r} is not one of {', '.join(WHATS)}")
         for sparsity in sparsities:
             if not 0 <= sparsity <= 1:
                 raise ValueError(f"sparsity={sparsity}; it takes 0 to 1")

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from rich.console import Console
 
-from jaxsparse.bench.products.command import default_tag, make_plan, run
+from jaxsparse.bench.products.measured import default_tag, make_plan, run
 from jaxsparse.bench.products.rows import show_products
 from jaxsparse.bench.products.run import Comparison, ProductPlan
 from jaxsparse.testing.product_cases import find

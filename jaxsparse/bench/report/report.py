@@ -75,7 +75,7 @@ class BaseReport(msgspec.Struct, Generic[R], frozen=True):
         """
         forms = {"json": self.to_json, "csv": self.to_csv, "markdown": self.to_markdown}
         if form not in forms:
-            raise ValueError(f"form={form!r} is none of {', '.join(forms)}")
+            raise ValueError(f"form={form!r} is not one of {', '.join(forms)}")
         text = forms[form]()
         Path(path).write_bytes(text.encode() if isinstance(text, str) else text)
 

@@ -57,7 +57,7 @@ def draw(op: str, seed: int, count: int, dtype: str, limits: Limits) -> list[Dra
     """`count` problems of `op`.
 
     Raises:
-        KeyError: for an op that is none of OPS.
+        KeyError: for an op that is not one of OPS.
     """
     make = OPS[op]
     # Each problem has a generator of its own, so that a longer draw begins with the shorter one.

@@ -78,11 +78,15 @@ class Seen(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True)
 class How:
-    """How to measure: rounds, whether each variant is timed, and whether torch is."""
+    """How to measure: rounds, whether each variant is timed, whether torch is, how long a chain is
+    to take, in milliseconds (0: its calls once), and how many sides compile at once.
+    """
 
     samples: int = 5
     variants: bool = True
     torch: bool = True
+    chain_ms: float = 0.0
+    threads: int = 1
 
 
 def see(drawn: Drawn, how: How) -> Seen:
@@ -92,19 +96,39 @@ def see(drawn: Drawn, how: How) -> Seen:
     return _see_product(drawn, how)
 
 
+#: Multiply-adds and bytes a microsecond, and microseconds of a call, by which the length of a chain
+#: is guessed: a large GPU's.
+USUAL_MACS, USUAL_BYTES, USUAL_START = 2e8, 2e6, 10.0
+#: The most rounds of a chain.
+MOST_ROUNDS = 64
+
+
 def calls_for(x_elements: int) -> int:
-    """Calls of a chain: ten, fewer where the inputs of ten are more than half a gigabyte."""
+    """Different calls of a chain: ten, fewer where their inputs are more than half a gigabyte."""
     return max(3, min(10, 2**28 // max(x_elements, 1)))
 
 
+def rounds_for(calls: int, macs: float, moved: float, chain_ms: float) -> int:
+    """How often a chain does its calls, so that it takes about so many milliseconds where a dense
+    call takes what a large GPU needs for its multiply-adds or bytes.
+    """
+    us = USUAL_START + max(macs / USUAL_MACS, moved / USUAL_BYTES)
+    return max(1, min(MOST_ROUNDS, round(1e3 * chain_ms / (calls * us))))
+
+
 def _see_conv(drawn: Drawn, case: ConvCase, how: How) -> Seen:
+    elements = math.prod(case.x_shape)
+    calls = calls_for(elements)
+    moved = 2.0 * (elements + math.prod(case.mask_shape) * case.outputs)
     plan = conv_run.Plan(
         densities=(drawn.density,),
         selections=(),
         as_called=True,
         variants=None if how.variants else (),
         index_every=1,
-        calls=calls_for(math.prod(case.x_shape)),
+        calls=calls,
+        repeats=rounds_for(calls, case.macs, moved, how.chain_ms),
+        threads=how.threads,
         samples=how.samples,
         rotate_mb=MEGABYTES,
         torch=how.torch,
@@ -125,16 +149,15 @@ def _see_product(drawn: Drawn, how: How) -> Seen:
     case = drawn.case
     if isinstance(case, ConvCase):
         raise TypeError(f"{drawn} is a convolution")
-    if isinstance(case, GroupedCase):
-        elements = case.tokens * case.depth
-    elif isinstance(case, MatmulCase):
-        elements = case.m * case.k
-    elif isinstance(case, AttentionCase):
-        elements = case.batch * case.tokens * case.heads * case.depth
-    else:
-        elements = math.prod(case.x_shape)
+    elements, macs, moved = _size(case)
+    calls = calls_for(elements)
     plan = ProductPlan(
-        calls=calls_for(elements), samples=how.samples, rotate_mb=MEGABYTES, rivals=how.torch
+        calls=calls,
+        repeats=rounds_for(calls, macs, moved, how.chain_ms),
+        samples=how.samples,
+        rotate_mb=MEGABYTES,
+        rivals=how.torch,
+        threads=how.threads,
     )
     sparsity = (1 - drawn.density,)
     if isinstance(case, GroupedCase):
@@ -165,6 +188,25 @@ def _see_product(drawn: Drawn, how: How) -> Seen:
     rows = measure(found, plan, lambda side: None)
     told = explain(lambda x, operands: ours(0, x, operands), x, found.operands)
     return _seen(drawn, rows, "jaxsparse", torch, {}, str(told), dense)
+
+
+def _size(case: Any) -> tuple[int, float, float]:
+    """Elements of the first operand; multiply-adds of the dense product, and bytes of its operands
+    and result in 16 bits, about: of a frozen weight those of its input.
+    """
+    if isinstance(case, GroupedCase):
+        sides = case.depth + case.outputs
+        weights = min(case.experts, case.tokens) * case.depth * case.outputs
+        macs = float(case.tokens * case.depth * case.outputs)
+        return case.tokens * case.depth, macs, 2.0 * (case.tokens * sides + weights)
+    if isinstance(case, MatmulCase):
+        m, k, n = case.m, case.k, case.n
+        return m * k, float(m * k * n), 2.0 * (m * k + k * n + m * n)
+    if isinstance(case, AttentionCase):
+        elements = case.batch * case.tokens * case.heads * case.depth
+        return elements, 2.0 * elements * case.keys, 4.0 * elements
+    elements = math.prod(case.x_shape)
+    return elements, 0.0, 4.0 * elements
 
 
 def _variants(found: Comparison, ours: Callable[..., Any], x: jax.Array) -> list[str]:

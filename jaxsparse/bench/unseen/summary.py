@@ -12,6 +12,8 @@ from jaxsparse.bench.unseen.run import Seen
 
 #: A call loses to dense below this speed-up; from `LOST` on it is noise.
 LOST = 0.91
+#: No call may fall below this one.
+NEVER = 0.8
 #: Dense calls shorter than this, in microseconds, are not part of the geometric means.
 SHORT = 25.0
 
@@ -38,7 +40,8 @@ def _against(
     ratios = _known(map(ratio, seen))
     if not ratios.size:
         return
-    yield f"{name}: under {LOST}x", f"{(ratios < LOST).mean():.1%}, worst {ratios.min():.2f}x"
+    under = f"{(ratios < LOST).mean():.1%} / {(ratios < NEVER).mean():.1%}"
+    yield f"{name}: under {LOST}x / {NEVER}x", f"{under}, worst {ratios.min():.2f}x"
     for band in BANDS:
         long = [s for s in seen if (other(s) or 0) >= SHORT and s.density == band]
         found = _known(map(ratio, long))
@@ -46,6 +49,31 @@ def _against(
             figure = f"{geomean(found):.2f}x of {found.size}, worst {found.min():.2f}x"
             yield f"{name}, {SHORT:g} us or more, density {band:g}: geomean", figure
     yield f"{name}: geomean of all", f"{geomean(ratios):.2f}x"
+
+
+def told(one: Seen) -> str:
+    """A problem in a line: how it compares, what it takes, and whether the choice was the best."""
+    over = "no figure" if one.over_dense is None else f"{one.over_dense:.2f}x dense"
+    regret = "" if one.regret is None else f", regret {one.regret:.0%}"
+    best = min(one.variants, key=lambda name: one.variants[name], default="")
+    fastest = f", fastest {best} {one.variants[best]:.1f} us" if best else ""
+    took = f"dense {_us(one.dense)}, ours {_us(one.ours)}{fastest}"
+    return f"{one.problem}: {over}{regret}; {took}"
+
+
+def _us(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} us"
+
+
+def markdown(title: str, seen: Sequence[Seen]) -> Iterator[str]:
+    """The lines of a result: the summary, and the worst ten with what `js.explain` says."""
+    yield from (f"## {title}", "", "| | |", "|---|---|")
+    yield from (f"| {what} | {figure} |" for what, figure in summary(seen))
+    yield from ("", "The worst:", "")
+    for one in worst(seen):
+        yield f"- {told(one)}"
+        yield from (f"  - {line.strip()}" for line in (*one.wrong, *one.why.splitlines()[:3]))
+    yield ""
 
 
 def rank_correlation(seen: Iterable[Seen]) -> float | None:

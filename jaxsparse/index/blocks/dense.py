@@ -11,6 +11,7 @@ import numpy as np
 from jaxsparse.bits import unpack_mask
 from jaxsparse.index.blocks.grid import Grid, pack_bits
 from jaxsparse.index.blocks.lists import FULL, NONE, MaskArrays, build
+from jaxsparse.index.blocks.numbers import all_blocks
 
 
 def arrays_of_dense(mask: jax.Array, grid: Grid, capacity: int | None) -> MaskArrays:
@@ -39,7 +40,7 @@ def _states(mask: jax.Array, grid: Grid) -> tuple[jax.Array, jax.Array]:
 @functools.partial(jax.jit, static_argnums=2)
 def _words(mask: jax.Array, ids: jax.Array, grid: Grid) -> jax.Array:
     b, h, row, column = grid.split(ids, mask.shape[1])
-    packed = pack_bits(_cut(mask, grid))
+    packed = all_blocks("mask", pack_bits(_cut(mask, grid)))
     return packed[b, h, row, :, column]
 
 

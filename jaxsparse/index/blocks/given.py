@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsparse.core.checks import as_array, check_array, check_whole
+from jaxsparse.core.checks import as_array, check_array
 from jaxsparse.core.integers import as_int32
 from jaxsparse.index.blocks.evaluate import MaskMod, words_of
 from jaxsparse.index.blocks.grid import Grid, check_number
 from jaxsparse.index.blocks.lists import MaskArrays, build, is_known
-from jaxsparse.index.blocks.numbers import NUMBERED
+from jaxsparse.index.blocks.numbers import all_blocks
 
 #: counts int32[b, h, Q], indices int32[b, h, Q, n].
 Pair = tuple[jax.Array, jax.Array]
@@ -30,7 +30,6 @@ def check_bits(name: str, bits: Any) -> jax.Array:
     bits = as_array(name, bits)
     if bits.dtype != np.bool_:
         raise TypeError(f"{name} has dtype {bits.dtype}; it takes bool: `{name} != 0` makes one")
-    check_whole(name, bits, NUMBERED)
     return bits
 
 
@@ -43,8 +42,7 @@ def check_pair(name: str, counts: Any, of: str, indices: Any, grid: Grid) -> Pai
     check_array(name, counts)
     check_array(of, indices)
     counts, indices = as_int32(name, counts), as_int32(of, indices)
-    check_whole(name, counts, NUMBERED)
-    check_whole(of, indices, NUMBERED)
+    counts, indices = all_blocks(name, counts), all_blocks(of, indices)
     if counts.ndim != 3 or counts.shape[2] != grid.rows:
         raise ValueError(
             f"{name} has shape {counts.shape}; {grid.q_len} queries in blocks of {grid.block_q} "

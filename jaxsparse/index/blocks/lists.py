@@ -77,12 +77,15 @@ def build(
         overflow: what is flagged already.
     """
     check_number(active.shape[0], active.shape[1], grid)
-    numbered = number(active, full, room(active, full, capacity))
-    if numbered.ids.size:
-        words = words_of(jnp.maximum(numbered.ids, 0))
-        words = jnp.where(numbered.ids[:, None, None] < 0, jnp.uint32(0), words)
-    else:
+    slots = 0 if full is active else room(active, full, capacity)
+    if slots == 0:
         words = jnp.zeros((1, grid.block_q, grid.row_words), jnp.uint32)
+        lost = jnp.zeros((), bool) if full is active else (active & ~full).any()
+        whole = active if full is active else active & full
+        return MaskArrays(*both_lists(whole), words=words, overflow=lost | overflow)
+    numbered = number(active, full, slots)
+    words = words_of(jnp.maximum(numbered.ids, 0))
+    words = jnp.where(numbered.ids[:, None, None] < 0, jnp.uint32(0), words)
     listed = both_lists(numbered.codes)
     return MaskArrays(*listed, words=words, overflow=numbered.overflow | overflow)
 
@@ -106,7 +109,7 @@ def number(active: jax.Array, full: jax.Array, capacity: int) -> Numbered:
 @jax.jit
 def both_lists(codes: jax.Array) -> tuple[jax.Array, ...]:
     """counts, blocks and slots of every row of blocks, then of every column, from `codes` int32[b,
-    h, Q, C]. Entries past a count are undefined.
+    h, Q, C], or from bool[b, h, Q, C] of full blocks. Entries past a count are undefined.
     """
     return _lister(implementation_key(None))(codes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Int
 
@@ -55,8 +56,10 @@ def sliding_window(
         q_len: number of queries.
         kv_len: number of keys; None: `q_len`.
         block_size: one int, or (queries, keys): multiples of 16 from 16 to 256.
-        left: number of keys before the position: an int, int[] or int[B]; it may be traced.
-        right: number of keys after the position, likewise; 0, the default, is causal.
+        left: number of keys before the position: an int, int[] or int[B]; it may be traced. An int
+            is 0 or more; of an array, a negative number moves the window's start past the position.
+        right: number of keys after the position, likewise; 0, the default, is causal. For no limit
+            on a side give `kv_len`.
         offset: the position of the first query among the keys, as in `causal`.
 
     Raises:
@@ -64,9 +67,17 @@ def sliding_window(
     """
     grid = grid_of(block_size, q_len, kv_len)
     at = places(grid) + each("offset", offset)
+    _check_side("left", left)
+    _check_side("right", right)
     starts, stops = at - each("left", left), at + each("right", right) + 1
     starts, stops = jnp.broadcast_arrays(starts, stops)
     return of_ranges("sliding_window", starts, stops, grid, 2 * edge_blocks(grid))
+
+
+def _check_side(name: str, value: object) -> None:
+    """A number of keys; -1 is what other libraries call no limit."""
+    if isinstance(value, (int, np.integer)) and value < 0:
+        raise ValueError(f"{name}={value}; it takes 0 or more keys (no limit: {name}=kv_len)")
 
 
 @takes_variables

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxsparse.core.checks import check_array, check_whole
 from jaxsparse.core.integers import as_int32, static_int
+from jaxsparse.ffi.whole import kept_whole
 
 #: Why a mask is made of whole arrays.
 NUMBERED = "the blocks of all masks are numbered together"
@@ -40,8 +41,7 @@ def each(name: str, value: Any) -> jax.Array:
     clip = jnp.clip if isinstance(value, jax.Array) else np.clip
     value = clip(value, max(int(limits.min), -_FAR), min(int(limits.max), _FAR))
     found = jnp.asarray(value.astype(np.int32))
-    check_whole(name, found, NUMBERED)
-    return found.reshape(-1, 1, 1)
+    return all_blocks(name, found).reshape(-1, 1, 1)
 
 
 def rows_of(name: str, value: Any) -> jax.Array:
@@ -54,5 +54,15 @@ def rows_of(name: str, value: Any) -> jax.Array:
     value = as_int32(name, value)
     if value.ndim not in (1, 2):
         raise ValueError(f"{name} has shape {value.shape}; it takes [n] or [B, n]")
-    check_whole(name, value, NUMBERED)
+    value = all_blocks(name, value)
     return value if value.ndim == 2 else value[None]
+
+
+def all_blocks(name: str, value: jax.Array) -> jax.Array:
+    """What a mask is made of, whole on every device; on Auto axes a warning says so.
+
+    Raises:
+        ValueError: for an array that is sharded over Explicit axes, naming the argument.
+    """
+    check_whole(name, value, NUMBERED)
+    return kept_whole("BlockMask", name, value, (), NUMBERED)

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int
 
-from jaxsparse.core.checks import as_array, check_rank, check_whole
+from jaxsparse.core.checks import as_array, check_rank
 from jaxsparse.core.integers import check_count
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.index.blocks.checks import check_capacity
@@ -20,7 +20,7 @@ from jaxsparse.index.blocks.grid import Grid, pack_bits
 from jaxsparse.index.blocks.lists import build
 from jaxsparse.index.blocks.makers import causal as causal_mask
 from jaxsparse.index.blocks.making import Size, capacity_for, grid_of
-from jaxsparse.index.blocks.numbers import NUMBERED, rows_of
+from jaxsparse.index.blocks.numbers import all_blocks, rows_of
 from jaxsparse.index.blocks.types import BlockMask, mask_of
 
 #: How many bars back a token attends to in full (Museformer, section 3.2).
@@ -184,7 +184,7 @@ def top_k_blocks(
     scores = as_array("scores", scores)
     if not jnp.issubdtype(scores.dtype, jnp.floating):
         raise TypeError(f"scores has dtype {scores.dtype}; it takes floats")
-    check_whole("scores", scores, NUMBERED)
+    scores = all_blocks("scores", scores)
     grid = grid_of(block_size, q_len, kv_len)
     if scores.shape[2:] != (grid.rows, grid.columns):
         raise ValueError(

@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
 
-from jaxsparse.core.checks import check_rank
+from jaxsparse.core.checks import check_rank, check_whole
 from jaxsparse.core.integers import as_int32
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.index.blocks import combine
@@ -23,7 +23,7 @@ from jaxsparse.index.blocks.formats import BlockLists, holds_at, lists_of
 from jaxsparse.index.blocks.given import arrays_of_lists, check_bits, check_full, check_pair
 from jaxsparse.index.blocks.grid import Grid, check_number, make_grid
 from jaxsparse.index.blocks.lists import FULL, NONE, MaskArrays, build, codes_of, is_known
-from jaxsparse.index.blocks.numbers import each
+from jaxsparse.index.blocks.numbers import NUMBERED, each
 from jaxsparse.index.blocks.rows import arrays_of_row, row_grid
 
 _DATA = MaskArrays._fields
@@ -92,6 +92,7 @@ class BlockMask:
         """
         check_rank("mask", mask, 4, "[B or 1, H or 1, T, S]")
         mask = check_bits("mask", mask)
+        check_whole("mask", mask, NUMBERED)
         grid = make_grid(block_size, mask.shape[2], mask.shape[3])
         check_number(mask.shape[0], mask.shape[1], grid)
         capacity = check_capacity(partial_capacity)

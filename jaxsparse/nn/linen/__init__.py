@@ -2,6 +2,7 @@
 
 from jaxsparse.nn.linen.attention import SparseAttention as SparseAttention
 from jaxsparse.nn.linen.bounded import BoundedDense as BoundedDense
+from jaxsparse.nn.linen.ffn import SparseFFN as SparseFFN
 from jaxsparse.nn.linen.masked_conv import MaskedConv as MaskedConv
 from jaxsparse.nn.linen.masked_dense import MaskedDense as MaskedDense
 from jaxsparse.nn.linen.masked_norm import MaskedNorm as MaskedNorm
@@ -20,4 +21,5 @@ __all__ = [
     "PrunedDense",
     "Sequential",
     "SparseAttention",
+    "SparseFFN",
 ]

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from flax import linen
 from jax.typing import ArrayLike
-from jaxtyping import Float
 
-from jaxsparse.bounded.activations import Activations
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.core.types import Dataflow
 from jaxsparse.ffi import Implementation
 from jaxsparse.nn import bounded
+from jaxsparse.nn.linen.layer import Layer as LinenLayer
 
 if TYPE_CHECKING:
     from jaxsparse.core.sparse import SparseMatrix
 
 
-class BoundedDense(linen.Module):
+class BoundedDense(bounded.BoundedDenseCall, LinenLayer, linen.Module):
     """A frozen layer y = min(max(x W + b, 0), upper), with the recorder of y.
 
     The weights are those that were inspected: the layer has no parameters and `init` gives no
@@ -38,8 +37,6 @@ class BoundedDense(linen.Module):
         TypeError, ValueError: when the layer is made of something else, or with a wrong option.
     """
 
-    TAKES: ClassVar[tuple[str, ...]] = ("activations",)
-
     layer: Layer | ArrayLike | SparseMatrix | None = None
     bias: ArrayLike | None = None
     upper: float | None = None
@@ -53,19 +50,3 @@ class BoundedDense(linen.Module):
         self.layer = bounded.made(self.layer, self.bias, self.upper)
         self.bias, self.upper = None, None  # a copy is made of the layer
         super().__post_init__()
-
-    def __call__(self, acts: Activations | Float[ArrayLike, "batch n_in"]) -> Activations:
-        """The layer of `acts`.
-
-        Args:
-            acts: `js.bounded.Activations`, as the layer before gave them, or float32[batch, n_in].
-
-        Returns:
-            `js.bounded.Activations` of float32[batch, n_out]: `.materialize()` reads them.
-
-        Raises:
-            TypeError, ValueError: for a wrong type, rank or width, naming the argument.
-        """
-        layer: Any = self.layer
-        options = (self.dataflow, self.record, self.segment, self.implementation)
-        return bounded.run(acts, layer, *options)

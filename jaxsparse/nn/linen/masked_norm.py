@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import jax
 import jax.numpy as jnp
 from flax import linen
 from flax.linen.dtypes import canonicalize_dtype
-from jax.typing import ArrayLike, DTypeLike
-from jaxtyping import Array, Bool, Float
+from jax.typing import DTypeLike
 
 from jaxsparse.core.types import Norm
 from jaxsparse.ffi import Implementation
-from jaxsparse.index import TileIndex
 from jaxsparse.nn import norm
+from jaxsparse.nn.linen.layer import Layer
 from jaxsparse.nn.types import AxisGroups, Initializer
 
 
-class MaskedNorm(linen.Module):
+class MaskedNorm(norm.MaskedNormCall, Layer, linen.Module):
     """Batch, group or layer normalisation of active positions, by their own statistics.
 
     Parameters, collections and options are those of `flax.linen.BatchNorm`, `GroupNorm` or
@@ -52,8 +49,6 @@ class MaskedNorm(linen.Module):
             range, naming it.
     """
 
-    TAKES: ClassVar[tuple[str, ...]] = ("mask", "use_running_average")
-
     kind: Norm = "batch"
     num_groups: int | None = 32
     group_size: int | None = None
@@ -84,70 +79,21 @@ class MaskedNorm(linen.Module):
         )
         super().__post_init__()
 
-    @linen.compact
-    def __call__(
-        self,
-        inputs: Float[ArrayLike, "*batch C"],
-        mask: Bool[ArrayLike, "*batch"] | TileIndex | None = None,
-        use_running_average: bool | None = None,
-        *,
-        base: Float[ArrayLike, "*batch C"] | None = None,
-    ) -> Float[Array, "*batch C"]:
-        """`where(mask, (inputs - mean) / sqrt(var + epsilon) * scale + bias, base)`.
+    def _affine(self, inputs: jax.Array) -> tuple[jax.Array | None, jax.Array | None]:
+        shape, dtype = (inputs.shape[-1],), self.param_dtype
+        scale = self.param("scale", self.scale_init, shape, dtype) if self.use_scale else None
+        return scale, self.param("bias", self.bias_init, shape, dtype) if self.use_bias else None
 
-        Args:
-            inputs: float32, bfloat16 or float16 [*batch, C], one batch axis or more.
-            mask: bool[*batch], leading axes of length 1 broadcast, or a `js.TileIndex` of it; None
-                stands for all positions.
-            use_running_average: of kind="batch", where the layer does not say it.
-            base: what the other positions are, in the result's shape and dtype; None means zeros.
-
-        Returns:
-            [*batch, C] of `dtype`, or of the promoted dtype. In training (a batch's own statistics)
-            "batch_stats" is to be mutable.
-
-        Raises:
-            TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
-        """
-        norm.check_call(inputs, use_running_average)
-        inputs = jnp.asarray(inputs)
+    def _averages(self, inputs: jax.Array, asked: bool | None) -> tuple[bool, norm.Statistics]:
+        stored: bool = linen.merge_param("use_running_average", self.use_running_average, asked)
         shape = (inputs.shape[-1],)
-        training, given = False, None
-        means: Any = None
-        variances: Any = None
-        if self.kind == "batch":
-            stored: bool = linen.merge_param(
-                "use_running_average", self.use_running_average, use_running_average
-            )
-            means = self.variable("batch_stats", "mean", lambda: jnp.zeros(shape, jnp.float32))
-            variances = self.variable("batch_stats", "var", lambda: jnp.ones(shape, jnp.float32))
-            training = not stored
-            given = (means.value, variances.value) if stored else None
-        scale = self._parameter("scale", self.use_scale, self.scale_init, shape)
-        bias = self._parameter("bias", self.use_bias, self.bias_init, shape)
-        starting = self.is_initializing()
-        y, mean, var, some = norm.run(
-            inputs,
-            mask,
-            base,
-            scale,
-            bias,
-            given,
-            dtype=canonicalize_dtype(inputs, scale, bias, dtype=self.dtype),
-            kind=self.kind,
-            num_groups=self.num_groups,
-            group_size=self.group_size,
-            epsilon=self.epsilon,
-            axis_name=None if starting else self.axis_name,
-            axis_index_groups=self.axis_index_groups,
-            implementation=self.implementation,
-        )
-        if training and not starting:
-            means.value = norm.moved(means.value, mean, self.momentum, some)
-            variances.value = norm.moved(variances.value, var, self.momentum, some)
-        return y
+        mean = self.variable("batch_stats", "mean", lambda: jnp.zeros(shape, jnp.float32))
+        var = self.variable("batch_stats", "var", lambda: jnp.ones(shape, jnp.float32))
+        return stored, (mean.value, var.value)
 
-    def _parameter(
-        self, name: str, used: bool, init: Initializer, shape: tuple[int, ...]
-    ) -> jax.Array | None:
-        return self.param(name, init, shape, self.param_dtype) if used else None
+    def _move(self, mean: jax.Array, var: jax.Array) -> None:
+        self.put_variable("batch_stats", "mean", mean)
+        self.put_variable("batch_stats", "var", var)
+
+    def _result_dtype(self, *arrays: jax.Array | None) -> DTypeLike:
+        return canonicalize_dtype(*arrays, dtype=self.dtype)

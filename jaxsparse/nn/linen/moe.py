@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import linen
-from flax.linen.dtypes import promote_dtype
-from jax.typing import ArrayLike, DTypeLike
-from jaxtyping import Array, Bool, Float
+from jax.typing import DTypeLike
 
 from jaxsparse.core.types import ExpertActivation
 from jaxsparse.ffi import Implementation
 from jaxsparse.nn import moe
+from jaxsparse.nn.linen.layer import Layer
 from jaxsparse.nn.types import Initializer, RoutingRule
 
 
-class MoE(linen.Module):
+class MoE(moe.MoECall, Layer, linen.Module):
     """A mixture of experts: each token goes through `top_k` of `num_experts` two-layer networks.
     Dropless.
 
@@ -39,6 +36,9 @@ class MoE(linen.Module):
         precision: of the experts' products, as in jax.lax; the router is always float32.
         router_init, kernel_init: initialisers of the router and of the experts.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+        expert_axis: mesh axis, or a tuple of them, over which both the experts and the inputs are
+            split, so that tokens are to be sent to their experts (`js.dispatch`); None: no token is
+            sent. On one device it has no effect.
 
     Raises:
         TypeError, ValueError: when it is called with a number, name or dtype that is not taken,
@@ -57,27 +57,9 @@ class MoE(linen.Module):
     router_init: Initializer = moe.ROUTER_INIT
     kernel_init: Initializer = moe.EXPERTS_INIT
     implementation: Implementation = None
+    expert_axis: str | tuple[str, ...] | None = None
 
-    @linen.compact
-    def __call__(
-        self,
-        inputs: Float[ArrayLike, "*batch d"],
-        mask: Bool[ArrayLike, "*batch"] | None = None,
-    ) -> tuple[Float[Array, "*batch d"], Float[Array, ""]]:
-        """The mixture, and the loss that keeps it balanced.
-
-        Args:
-            inputs: float32, bfloat16 or float16 [*batch, d].
-            mask: bool[*batch]: tokens that count; the others are not read and give zero.
-                None: all of them.
-
-        Returns:
-            ([*batch, d], load-balance loss float32[]: 1 when balanced, more otherwise; 0 for
-            "expert_choice").
-
-        Raises:
-            TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
-        """
+    def _options(self) -> moe.Options:
         options = moe.Options(
             self.top_k,
             self.activation,
@@ -85,29 +67,19 @@ class MoE(linen.Module):
             self.normalize,
             self.precision,
             self.implementation,
+            self.expert_axis,
         )
-        num_experts, hidden, options = moe.check_options(
-            self.num_experts,
-            self.hidden,
-            options,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
-        )
-        moe.check_inputs(inputs, mask)
-        inputs = jnp.asarray(inputs)
-        shapes = moe.parameter_shapes(inputs.shape[-1], num_experts, hidden, self.activation)
-        inits: dict[str, Any] = dict.fromkeys(shapes, self.kernel_init)
-        inits["router"] = self.router_init
-        params = {
-            name: self.param(name, inits[name], shape, self.param_dtype)
-            for name, shape in shapes.items()
+        types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        return moe.check_options(self.num_experts, self.hidden, options, **types)[2]
+
+    def _experts(self, inputs: jax.Array) -> dict[str, jax.Array]:
+        sizes = inputs.shape[-1], int(self.num_experts), int(self.hidden)
+        return {
+            name: self.param(
+                name,
+                self.router_init if name == "router" else self.kernel_init,
+                shape,
+                self.param_dtype,
+            )
+            for name, shape in moe.parameter_shapes(*sizes, self.activation).items()
         }
-        experts = [name for name in params if name != "router"]
-        arrays = (inputs, *(params[name] for name in experts))
-        x, *promoted = promote_dtype(*arrays, dtype=self.dtype)
-        return moe.run(
-            x,  # pyright: ignore[reportArgumentType]
-            params | dict(zip(experts, promoted, strict=True)),
-            mask,
-            options,
-        )

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 from flax import linen
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxsparse.core.types import Activation
 from jaxsparse.ffi import Implementation
-from jaxsparse.nn.checks import check_array
-from jaxsparse.nn.pruned_layers import check_conv, check_dense, run_conv
-from jaxsparse.ops import pruned_matmul
+from jaxsparse.nn.linen.layer import Layer
+from jaxsparse.nn.pruned_layers import check_conv, check_dense, run_conv, run_dense
 from jaxsparse.pruned.weight import PrunedWeight
 
 
-class PrunedDense(linen.Dense):
+class PrunedDense(Layer, linen.Dense):
     """flax's Dense that only multiplies by the kept entries of its kernel.
 
     Every field of `flax.linen.Dense` with its name, default and meaning, and the same parameters:
@@ -41,7 +39,6 @@ class PrunedDense(linen.Dense):
         check_dense(self.pruned, self.features, self.activation, own)
         super().__post_init__()
 
-    @linen.compact
     def __call__(self, inputs: Float[ArrayLike, "*batch d"]) -> Float[Array, "*batch features"]:
         """`activation(inputs @ kernel + bias)`.
 
@@ -55,27 +52,11 @@ class PrunedDense(linen.Dense):
         Raises:
             TypeError, ValueError: for a wrong shape or dtype, naming the argument.
         """
-        check_array("inputs", inputs, "d")
-        inputs = jnp.asarray(inputs)
-        shape = (inputs.shape[-1], self.features)
-        kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
-        bias = None
-        if self.use_bias:
-            bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype)
         assert self.pruned is not None
-        weight = self.pruned.from_dense(kernel)
-        x, values, bias = self.promote_dtype(inputs, weight.values, bias, dtype=self.dtype)
-        return pruned_matmul(
-            x,  # pyright: ignore[reportArgumentType]
-            weight.with_values(values),  # pyright: ignore[reportArgumentType]
-            bias=bias,
-            activation=self.activation,
-            precision=self.precision,
-            implementation=self.implementation,
-        )
+        return run_dense(self, inputs, self.pruned.from_dense)
 
 
-class PrunedConv(linen.Conv):
+class PrunedConv(Layer, linen.Conv):
     """flax's 2-D Conv that only multiplies by the kept entries of its kernel.
 
     Every field of `flax.linen.Conv` with its name, default and meaning (but `mask`: the plan is the
@@ -109,7 +90,6 @@ class PrunedConv(linen.Conv):
         )
         super().__post_init__()
 
-    @linen.compact
     def __call__(
         self, inputs: Float[ArrayLike, "*batch H W C"]
     ) -> Float[Array, "*batch Ho Wo features"]:
@@ -125,24 +105,5 @@ class PrunedConv(linen.Conv):
         Raises:
             TypeError, ValueError: for a wrong shape or dtype, naming the argument.
         """
-        check_array("inputs", inputs, "H W C")
-        inputs = jnp.asarray(inputs)
-        shape = (*self.kernel_size, inputs.shape[-1] // self.feature_group_count, self.features)  # pyright: ignore
-        kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
-        bias = None
-        if self.use_bias:
-            bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype)
         assert self.pruned is not None
-        weight = self.pruned.from_dense(kernel)
-        x, values, bias = self.promote_dtype(inputs, weight.values, bias, dtype=self.dtype)
-        return run_conv(
-            x,  # pyright: ignore[reportArgumentType]
-            weight.with_values(values),  # pyright: ignore[reportArgumentType]
-            bias,
-            strides=self.strides,
-            padding=self.padding,
-            kernel_dilation=self.kernel_dilation,
-            activation=self.activation,
-            precision=self.precision,
-            implementation=self.implementation,
-        )
+        return run_conv(self, inputs, self.pruned.from_dense)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from flax import linen
-from jax.typing import ArrayLike
 
-from jaxsparse.nn import sequential
-from jaxsparse.nn.types import Flow, LayerMask
+from jaxsparse.nn.linen.layer import Layer
+from jaxsparse.nn.sequential import SequentialCall
 
 
-class Sequential(linen.Sequential):
+class Sequential(SequentialCall, Layer, linen.Sequential):
     """flax's Sequential for layers with masks and recorders.
 
     The recorder of a layer (`MaskedConv(record=True)`, `BoundedDense`) is passed to the next layer,
@@ -25,29 +22,3 @@ class Sequential(linen.Sequential):
     Raises:
         ValueError: when `layers` is not a sequence.
     """
-
-    @linen.compact
-    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        inputs: ArrayLike | Flow,
-        mask: LayerMask | Sequence[LayerMask] = None,
-        *,
-        use_running_average: bool | None = None,
-    ) -> Flow:
-        """The layers, one after the other.
-
-        Args:
-            inputs: what the first layer takes; or a pair (array, `js.recorder.Recorder`).
-            mask: for every layer of this package that takes one: a mask or a `js.TileIndex`; or a
-                list with an entry for each layer, None for those that take none.
-            use_running_average: for each MaskedNorm.
-
-        Returns:
-            What the last layer returns: an array, a pair (array, Recorder) of a convolution that
-            records, or `js.bounded.Activations`.
-
-        Raises:
-            TypeError, ValueError: for masks that do not go with the layers; and what a layer
-                raises.
-        """
-        return sequential.apply(self.layers, inputs, mask, use_running_average)

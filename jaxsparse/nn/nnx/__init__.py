@@ -2,6 +2,7 @@
 
 from jaxsparse.nn.nnx.attention import SparseAttention as SparseAttention
 from jaxsparse.nn.nnx.bounded import BoundedDense as BoundedDense
+from jaxsparse.nn.nnx.ffn import SparseFFN as SparseFFN
 from jaxsparse.nn.nnx.masked_conv import MaskedConv as MaskedConv
 from jaxsparse.nn.nnx.masked_dense import MaskedDense as MaskedDense
 from jaxsparse.nn.nnx.masked_norm import MaskedNorm as MaskedNorm
@@ -20,4 +21,5 @@ __all__ = [
     "PrunedDense",
     "Sequential",
     "SparseAttention",
+    "SparseFFN",
 ]

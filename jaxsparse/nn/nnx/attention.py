@@ -28,14 +28,14 @@ from jaxsparse.nn.attention import (
     store,
 )
 from jaxsparse.nn.checks import check_rngs
-from jaxsparse.nn.nnx.signature import ConstructorSignature
+from jaxsparse.nn.nnx.layer import Layer
 from jaxsparse.nn.types import Initializer
 
 Metadata = Mapping[str, object]
 Sharding = NamedSharding | PartitionSpec
 
 
-class SparseAttention(nnx.MultiHeadAttention):
+class SparseAttention(Layer, nnx.MultiHeadAttention):
     """flax's multi-head attention, which computes only the blocks of a mask.
 
     It has every argument of `flax.nnx.MultiHeadAttention`, with the same name, default and meaning,
@@ -51,8 +51,6 @@ class SparseAttention(nnx.MultiHeadAttention):
     Raises:
         TypeError, ValueError: for an unknown implementation, for dropout, and as flax does.
     """
-
-    __signature__ = ConstructorSignature()
 
     def __init__(
         self,

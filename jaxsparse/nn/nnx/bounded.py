@@ -6,21 +6,19 @@ from typing import TYPE_CHECKING
 
 from flax import nnx
 from jax.typing import ArrayLike
-from jaxtyping import Float
 
-from jaxsparse.bounded.activations import Activations
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.core.types import Dataflow
 from jaxsparse.ffi import Implementation
 from jaxsparse.ffi.platform import named
 from jaxsparse.nn import bounded
-from jaxsparse.nn.nnx.signature import ConstructorSignature
+from jaxsparse.nn.nnx.layer import Layer as NnxLayer
 
 if TYPE_CHECKING:
     from jaxsparse.core.sparse import SparseMatrix
 
 
-class BoundedDense(nnx.Module):
+class BoundedDense(bounded.BoundedDenseCall, NnxLayer, nnx.Module):
     """A frozen layer y = min(max(x W + b, 0), upper), with the recorder of y.
 
     The weights are those that were inspected: data of the module, and not an `nnx.Param`.
@@ -40,9 +38,6 @@ class BoundedDense(nnx.Module):
         TypeError, ValueError: for a layer of something else, or a wrong option.
     """
 
-    TAKES = ("activations",)
-    __signature__ = ConstructorSignature()
-
     def __init__(
         self,
         layer: Layer | ArrayLike | SparseMatrix,
@@ -61,18 +56,3 @@ class BoundedDense(nnx.Module):
         self.dataflow: Dataflow | None = dataflow
         self.record, self.segment = record, segment
         self.implementation: Implementation = named(implementation)
-
-    def __call__(self, acts: Activations | Float[ArrayLike, "batch n_in"]) -> Activations:
-        """The layer of `acts`.
-
-        Args:
-            acts: `js.bounded.Activations`, as the layer before gave them, or float32[batch, n_in].
-
-        Returns:
-            `js.bounded.Activations` of float32[batch, n_out]: `.materialize()` reads them.
-
-        Raises:
-            TypeError, ValueError: for a wrong type, rank or width, naming the argument.
-        """
-        options = (self.dataflow, self.record, self.segment, self.implementation)
-        return bounded.run(acts, self.layer, *options)

@@ -11,20 +11,17 @@ from flax import nnx
 from flax.nnx.nn.dtypes import promote_dtype
 from flax.nnx.nn.linear import default_bias_init, default_kernel_init
 from flax.typing import PrecisionLike, PromoteDtypeFn
-from jax.typing import ArrayLike, DTypeLike
-from jaxtyping import Array, Bool, Float
+from jax.typing import DTypeLike
 
 from jaxsparse.core.types import Activation
 from jaxsparse.ffi import Implementation
-from jaxsparse.index import TileIndex
 from jaxsparse.nn import conv
 from jaxsparse.nn.checks import check_dtypes
-from jaxsparse.nn.nnx.signature import ConstructorSignature
+from jaxsparse.nn.nnx.layer import Layer
 from jaxsparse.nn.types import Initializer, MaskedPadding, Steps
-from jaxsparse.recorder import Recorder
 
 
-class MaskedConv(nnx.Conv):
+class MaskedConv(conv.MaskedConvCall, Layer, nnx.Conv):
     """flax's 2-D Conv, computed only where a spatial mask holds.
 
     Every argument of `flax.nnx.Conv` with its name, default and meaning (`mask` is flax's mask on
@@ -51,9 +48,6 @@ class MaskedConv(nnx.Conv):
             input_dilation other than 1, CIRCULAR, REFLECT or CAUSAL padding, another convolution
             function.
     """
-
-    TAKES = ("mask", "recorder")
-    __signature__ = ConstructorSignature()
 
     def __init__(
         self,
@@ -122,67 +116,4 @@ class MaskedConv(nnx.Conv):
             implementation
             if implementation is None or isinstance(implementation, str)
             else tuple(implementation)
-        )
-
-    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        inputs: Float[ArrayLike, "*batch H W C"],
-        mask: Bool[ArrayLike, "*batch Ho Wo"] | TileIndex | None = None,
-        *,
-        base: Float[ArrayLike, "*batch Ho Wo O"] | None = None,
-        residual: Float[ArrayLike, "*batch Ho Wo O"] | None = None,
-        recorder: Recorder | None = None,
-    ) -> Float[Array, "*batch Ho Wo O"]:
-        """`where(mask, activation(conv(inputs) + bias + residual), base)`.
-
-        Args:
-            inputs: float32, bfloat16 or float16 [*batch, H, W, C]; promoted with the parameters
-                as in flax.
-            mask: the output pixels to compute, bool[*batch, Ho, Wo] or a `js.TileIndex` of
-                all batch axes flattened; None computes every pixel with XLA's dense convolution,
-                exactly like flax.
-            base: what the other pixels are, in the result's dtype; None means zeros. Not read when
-                `mask` is None.
-            residual: added before the activation, in the result's shape and dtype.
-            recorder: of the inputs, as the layer before returned it.
-
-        Returns:
-            [*batch, Ho, Wo, out_features] in the promoted dtype, or in preferred_element_type.
-            With `record` a pair: that, and its `js.recorder.Recorder`.
-
-        Raises:
-            TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
-        """
-        conv.check_inputs(inputs, self.feature_group_count)
-        inputs = jnp.asarray(inputs)
-        if mask is None:
-            y = super().__call__(conv.known(inputs, recorder))
-            options = (self.activation, residual, self.record, self.implementation)
-            return conv.finish_dense(y, *options)
-        kernel = self.kernel[...]
-        if self.mask is not None:
-            if self.mask.shape != self.kernel_shape:
-                raise ValueError(
-                    f"mask has shape {self.mask.shape}; the kernel has {self.kernel_shape}"
-                )
-            kernel = kernel * self.mask
-        bias: jax.Array | None = None if self.bias is None else self.bias[...]
-        x, kernel, bias = self.promote_dtype((inputs, kernel, bias), dtype=self.dtype)
-        return conv.run(
-            x,
-            kernel,
-            bias,
-            mask,
-            base,
-            residual,
-            recorder,
-            strides=self.strides,
-            padding=self.padding,
-            kernel_dilation=self.kernel_dilation,
-            groups=self.feature_group_count,
-            activation=self.activation,
-            precision=self.precision,
-            preferred_element_type=self.preferred_element_type,
-            record=self.record,
-            implementation=self.implementation,
         )

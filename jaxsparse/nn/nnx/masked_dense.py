@@ -10,22 +10,19 @@ from flax import nnx
 from flax.nnx.nn.dtypes import promote_dtype
 from flax.nnx.nn.linear import default_bias_init, default_kernel_init
 from flax.typing import PrecisionLike, PromoteDtypeFn
-from jax.typing import ArrayLike, DTypeLike
-from jaxtyping import Array, Bool, Float
+from jax.typing import DTypeLike
 
-from jaxsparse.core.activations import ACTIVATIONS
 from jaxsparse.core.checks import check_activation, check_positive
 from jaxsparse.core.types import Activation
 from jaxsparse.ffi import Implementation
 from jaxsparse.ffi.platform import named
-from jaxsparse.index import TileIndex
-from jaxsparse.nn.checks import check_rngs, check_tokens
-from jaxsparse.nn.nnx.signature import ConstructorSignature
+from jaxsparse.nn.checks import check_rngs
+from jaxsparse.nn.dense import MaskedDenseCall
+from jaxsparse.nn.nnx.layer import Layer
 from jaxsparse.nn.types import Initializer
-from jaxsparse.ops import masked_dense
 
 
-class MaskedDense(nnx.Linear):
+class MaskedDense(MaskedDenseCall, Layer, nnx.Linear):
     """flax's Linear, computed only where a token mask holds.
 
     Every argument of `flax.nnx.Linear` with its name, default and meaning, and the same
@@ -46,9 +43,6 @@ class MaskedDense(nnx.Linear):
         TypeError, ValueError: for an unknown activation or implementation, a dot_general, or a
             width that is not a positive int.
     """
-
-    TAKES = ("mask",)
-    __signature__ = ConstructorSignature()
 
     def __init__(
         self,
@@ -93,45 +87,3 @@ class MaskedDense(nnx.Linear):
         )
         self.activation: Activation | None = activation
         self.implementation: Implementation = named(implementation)
-
-    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        inputs: Float[ArrayLike, "*batch d"],
-        mask: Bool[ArrayLike, "*batch"] | TileIndex | None = None,
-        *,
-        base: Float[ArrayLike, "*batch n"] | None = None,
-    ) -> Float[Array, "*batch n"]:
-        """`where(mask, activation(linear(inputs)), base)`.
-
-        Args:
-            inputs: float32, bfloat16 or float16 [*batch, d]; promoted with the parameters as in
-                flax.
-            mask: bool[*batch] or an index of it (`jaxsparse.token_index`);
-                None computes every token with XLA's dense product, exactly like flax.
-            base: what the other tokens are, in the result's dtype; None means zeros. Not read when
-                `mask` is None.
-
-        Returns:
-            [*batch, out_features] in the promoted dtype, or in `preferred_element_type`, which
-            with a mask is that dtype or float32.
-
-        Raises:
-            TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
-        """
-        check_tokens(inputs, mask, base)
-        inputs = jnp.asarray(inputs)
-        if mask is None:
-            return ACTIVATIONS[self.activation](super().__call__(inputs))
-        bias = None if self.bias is None else self.bias[...]
-        x, kernel, bias = self.promote_dtype((inputs, self.kernel[...], bias), dtype=self.dtype)
-        return masked_dense(
-            x,
-            kernel,
-            mask,
-            bias=bias,
-            activation=self.activation,
-            base=base,
-            precision=self.precision,
-            preferred_element_type=self.preferred_element_type,
-            implementation=self.implementation,
-        )

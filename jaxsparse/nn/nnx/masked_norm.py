@@ -6,28 +6,26 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 from flax.nnx.nn.dtypes import canonicalize_dtype
-from jax.typing import ArrayLike, DTypeLike
-from jaxtyping import Array, Bool, Float
+from jax import Array
+from jax.typing import DTypeLike
 
 from jaxsparse.core.checks import check_positive
 from jaxsparse.core.types import Norm
 from jaxsparse.ffi import Implementation
 from jaxsparse.ffi.platform import named
-from jaxsparse.index import TileIndex
 from jaxsparse.nn import norm
 from jaxsparse.nn.checks import check_rngs
-from jaxsparse.nn.nnx.signature import ConstructorSignature
+from jaxsparse.nn.nnx.layer import Layer
 from jaxsparse.nn.types import AxisGroups, Initializer
 
 _ZEROS: Initializer = nnx.initializers.zeros_init()
 _ONES: Initializer = nnx.initializers.ones_init()
 
 
-class MaskedNorm(nnx.Module):
+class MaskedNorm(norm.MaskedNormCall, Layer, nnx.Module):
     """Batch, group or layer normalisation of active positions, by their own statistics.
 
     Parameters, statistics and options are those of `flax.nnx.BatchNorm`, `GroupNorm` or
@@ -63,9 +61,6 @@ class MaskedNorm(nnx.Module):
     Raises:
         TypeError, ValueError: for an unknown kind or another option out of range, naming it.
     """
-
-    TAKES = ("mask", "use_running_average")
-    __signature__ = ConstructorSignature()
 
     def __init__(
         self,
@@ -125,70 +120,30 @@ class MaskedNorm(nnx.Module):
         self.axis_name, self.axis_index_groups = axis_name, axis_index_groups
         self.implementation: Implementation = named(implementation)
 
-    def __call__(
-        self,
-        inputs: Float[ArrayLike, "*batch C"],
-        mask: Bool[ArrayLike, "*batch"] | TileIndex | None = None,
-        use_running_average: bool | None = None,
-        *,
-        base: Float[ArrayLike, "*batch C"] | None = None,
-    ) -> Float[Array, "*batch C"]:
-        """`where(mask, (inputs - mean) / sqrt(var + epsilon) * scale + bias, base)`.
-
-        Args:
-            inputs: float32, bfloat16 or float16 [*batch, C], one batch axis or more.
-            mask: bool[*batch], leading axes of length 1 broadcast, or a `js.TileIndex` of it; None
-                stands for all positions.
-            use_running_average: of kind="batch": takes the place of the layer's own.
-            base: what the other positions are, in the result's shape and dtype; None means zeros.
-
-        Returns:
-            [*batch, C] of `dtype`, or of the promoted dtype. With a batch's own statistics the
-            running averages are updated.
-
-        Raises:
-            TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
-        """
-        norm.check_call(inputs, use_running_average)
-        inputs = jnp.asarray(inputs)
+    def _affine(self, inputs: Array) -> tuple[Array | None, Array | None]:
         if inputs.shape[-1] != self.num_features:
             raise ValueError(
                 f"inputs has {inputs.shape[-1]} channels; num_features={self.num_features}"
             )
-        scale: jax.Array | None = None if self.scale is None else self.scale[...]
-        bias: jax.Array | None = None if self.bias is None else self.bias[...]
-        training, given, averages = False, None, ()
-        if self.kind == "batch":
-            asked = use_running_average
-            stored = self.use_running_average if asked is None else asked
-            if stored is None:
-                raise ValueError(
-                    "use_running_average is None: give it to the layer, to its call, or by "
-                    "train() and eval()"
-                )
-            averages = (self.mean[...], self.var[...])
-            training, given = not stored, averages if stored else None
-        dtype = canonicalize_dtype(inputs, *averages, scale, bias, dtype=self.dtype)
-        y, mean, var, some = norm.run(
-            inputs,
-            mask,
-            base,
-            scale,
-            bias,
-            given,
-            dtype=dtype,
-            kind=self.kind,
-            num_groups=self.num_groups,
-            group_size=self.group_size,
-            epsilon=self.epsilon,
-            axis_name=self.axis_name,
-            axis_index_groups=self.axis_index_groups,
-            implementation=self.implementation,
-        )
-        if training:
-            self.mean[...] = norm.moved(self.mean[...], mean, self.momentum, some)
-            self.var[...] = norm.moved(self.var[...], var, self.momentum, some)
-        return y
+        scale: Array | None = None if self.scale is None else self.scale[...]
+        return scale, None if self.bias is None else self.bias[...]
+
+    def _averages(self, inputs: Array, asked: bool | None) -> tuple[bool, norm.Statistics]:
+        del inputs
+        stored = self.use_running_average if asked is None else asked
+        if stored is None:
+            raise ValueError(
+                "use_running_average is None: give it to the layer, to its call, or by "
+                "train() and eval()"
+            )
+        return stored, (self.mean[...], self.var[...])
+
+    def _move(self, mean: Array, var: Array) -> None:
+        self.mean[...], self.var[...] = mean, var
+
+    def _result_dtype(self, inputs: Array, *arrays: Array | None) -> DTypeLike:
+        averages = (self.mean[...], self.var[...]) if self.kind == "batch" else ()
+        return canonicalize_dtype(inputs, *averages, *arrays, dtype=self.dtype)
 
     def set_view(self, use_running_average: bool | None = None) -> None:
         """What `nnx.view` sets; None leaves it."""

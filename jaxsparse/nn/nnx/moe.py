@@ -7,20 +7,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from flax.nnx.nn.dtypes import promote_dtype
-from jax.typing import ArrayLike, DTypeLike
-from jaxtyping import Array, Bool, Float
+from jax import Array
+from jax.typing import DTypeLike
 
 from jaxsparse.core.checks import check_positive
 from jaxsparse.core.types import ExpertActivation
 from jaxsparse.ffi import Implementation
 from jaxsparse.nn import moe
 from jaxsparse.nn.checks import check_rngs
-from jaxsparse.nn.nnx.signature import ConstructorSignature
+from jaxsparse.nn.nnx.layer import Layer
 from jaxsparse.nn.types import Initializer, RoutingRule
 
 
-class MoE(nnx.Module):
+class MoE(moe.MoECall, Layer, nnx.Module):
     """A mixture of experts: each token goes through `top_k` of `num_experts` two-layer networks.
     Dropless.
 
@@ -45,13 +44,14 @@ class MoE(nnx.Module):
         router_init: initialiser of the router.
         kernel_init: initialiser of the experts.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
+        expert_axis: mesh axis, or a tuple of them, over which both the experts and the inputs are
+            split, so that tokens are to be sent to their experts (`js.dispatch`); None: no token is
+            sent. On one device it has no effect.
         rngs: `nnx.Rngs` that the parameters are drawn from.
 
     Raises:
         TypeError, ValueError: for a number, name or dtype that is not taken, naming the argument.
     """
-
-    __signature__ = ConstructorSignature()
 
     def __init__(
         self,
@@ -69,9 +69,12 @@ class MoE(nnx.Module):
         router_init: Initializer = moe.ROUTER_INIT,
         kernel_init: Initializer = moe.EXPERTS_INIT,
         implementation: Implementation = None,
+        expert_axis: str | tuple[str, ...] | None = None,
         rngs: nnx.Rngs,
     ) -> None:
-        options = moe.Options(top_k, activation, routing, normalize, precision, implementation)
+        options = moe.Options(
+            top_k, activation, routing, normalize, precision, implementation, expert_axis
+        )
         num_experts, hidden, self.options = moe.check_options(
             num_experts, hidden, options, dtype=dtype, param_dtype=param_dtype
         )
@@ -88,31 +91,11 @@ class MoE(nnx.Module):
         self.gate = made.get("gate")
         self.dtype = dtype
 
-    def __call__(
-        self,
-        inputs: Float[ArrayLike, "*batch d"],
-        mask: Bool[ArrayLike, "*batch"] | None = None,
-    ) -> tuple[Float[Array, "*batch d"], Float[Array, ""]]:
-        """The mixture, and the loss that keeps it balanced.
+    def _options(self) -> moe.Options:
+        return self.options
 
-        Args:
-            inputs: float32, bfloat16 or float16 [*batch, d].
-            mask: bool[*batch]: tokens that count; the others are not read and give zero.
-                None: all of them.
-
-        Returns:
-            ([*batch, d], load-balance loss float32[]: 1 when balanced, more otherwise; 0 for
-            "expert_choice").
-
-        Raises:
-            TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.
-        """
-        moe.check_inputs(inputs, mask)
-        inputs = jnp.asarray(inputs)
+    def _experts(self, inputs: Array) -> dict[str, Array]:
         if inputs.shape[-1] != self.router.shape[0]:
             raise ValueError(f"inputs has shape {inputs.shape}; in_features={self.router.shape[0]}")
-        experts = {"gate": self.gate, "up": self.up, "down": self.down}
-        arrays = {name: p[...] for name, p in experts.items() if p is not None}
-        x, *promoted = promote_dtype((inputs, *arrays.values()), dtype=self.dtype)
-        params = dict(zip(arrays, promoted, strict=True))
-        return moe.run(x, params | {"router": self.router[...]}, mask, self.options)
+        found = {"router": self.router, "gate": self.gate, "up": self.up, "down": self.down}
+        return {name: p[...] for name, p in found.items() if p is not None}

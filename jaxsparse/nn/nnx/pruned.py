@@ -15,15 +15,19 @@ from jaxtyping import Array, Float
 
 from jaxsparse.core.types import Activation
 from jaxsparse.ffi import Implementation
-from jaxsparse.nn.checks import check_array
-from jaxsparse.nn.nnx.signature import ConstructorSignature
-from jaxsparse.nn.pruned_layers import check_conv, check_dense, check_out_sharding, run_conv
+from jaxsparse.nn.nnx.layer import Layer
+from jaxsparse.nn.pruned_layers import (
+    check_conv,
+    check_dense,
+    check_out_sharding,
+    run_conv,
+    run_dense,
+)
 from jaxsparse.nn.types import Initializer, PrunedPadding, Steps
-from jaxsparse.ops import pruned_matmul
 from jaxsparse.pruned.weight import PrunedWeight
 
 
-class PrunedDense(nnx.Linear):
+class PrunedDense(Layer, nnx.Linear):
     """flax's Linear that only multiplies by the kept entries of its kernel.
 
     Every argument of `flax.nnx.Linear` with its name, default and meaning, and the same
@@ -46,8 +50,6 @@ class PrunedDense(nnx.Linear):
         TypeError, ValueError: without a plan for a product of these widths, for an unknown
             activation, or a dot_general.
     """
-
-    __signature__ = ConstructorSignature()
 
     def __init__(
         self,
@@ -112,23 +114,13 @@ class PrunedDense(nnx.Linear):
             TypeError, ValueError: for a wrong shape or dtype, naming the argument.
         """
         check_out_sharding(out_sharding)
-        check_array("inputs", inputs, "d")
-        inputs = jnp.asarray(inputs)
-        bias = None if self.bias is None else self.bias[...]
-        kept = PrunedWeight.of_kernel(self.plan, self.kernel[...])
-        x, values, bias = self.promote_dtype((inputs, kept.values, bias), dtype=self.dtype)
-        return pruned_matmul(
-            x,
-            kept.with_values(values),
-            bias=bias,
-            activation=self.activation,
-            precision=self.precision,
-            preferred_element_type=self.preferred_element_type,
-            implementation=self.implementation,
-        )
+        return run_dense(self, inputs, self._kept)
+
+    def _kept(self, kernel: Array) -> PrunedWeight:
+        return PrunedWeight.of_kernel(self.plan, kernel)
 
 
-class PrunedConv(nnx.Conv):
+class PrunedConv(Layer, nnx.Conv):
     """flax's 2-D Conv that only multiplies by the kept entries of its kernel.
 
     Every argument of `flax.nnx.Conv` with its name, default and meaning (but `mask`: the plan is
@@ -154,8 +146,6 @@ class PrunedConv(nnx.Conv):
         TypeError, ValueError: without a plan for a convolution of these channels, window and
             groups, or for an option that the pruned form cannot take.
     """
-
-    __signature__ = ConstructorSignature()
 
     def __init__(
         self,
@@ -241,20 +231,7 @@ class PrunedConv(nnx.Conv):
             TypeError, ValueError: for a wrong shape or dtype, naming the argument.
         """
         check_out_sharding(out_sharding)
-        check_array("inputs", inputs, "H W C")
-        inputs = jnp.asarray(inputs)
-        bias = None if self.bias is None else self.bias[...]
-        kept = PrunedWeight.of_kernel(self.plan, self.kernel[...])
-        x, values, bias = self.promote_dtype((inputs, kept.values, bias), dtype=self.dtype)
-        return run_conv(
-            x,
-            kept.with_values(values),
-            bias,
-            strides=self.strides,
-            padding=self.padding,
-            kernel_dilation=self.kernel_dilation,
-            activation=self.activation,
-            precision=self.precision,
-            preferred_element_type=self.preferred_element_type,
-            implementation=self.implementation,
-        )
+        return run_conv(self, inputs, self._kept)
+
+    def _kept(self, kernel: Array) -> PrunedWeight:
+        return PrunedWeight.of_kernel(self.plan, kernel)

@@ -129,7 +129,7 @@ def bounded_matmul(
         nothing = jnp.zeros((values.shape[0], 0), jnp.uint8)
         recorder = Recorder(nothing, max(values.shape[1], 1), 0.0)
     if dataflow is not None and dataflow not in DATAFLOWS:
-        raise ValueError(f"dataflow={dataflow!r} is none of {', '.join(map(repr, DATAFLOWS))}")
+        raise ValueError(f"dataflow={dataflow!r} is not one of {', '.join(map(repr, DATAFLOWS))}")
     if segment is None:
         segment = choose_segment(layer.n_out, dataflow=dataflow or "column")
     if isinstance(segment, bool) or not isinstance(segment, (int, np.integer)) or segment < 1:

@@ -2,7 +2,10 @@
 told of it.
 """
 
+import functools
 from typing import Any
+
+import jax.numpy as jnp
 
 from jaxsparse.bounded.activations import Activations
 from jaxsparse.bounded.layer import Layer
@@ -19,6 +22,7 @@ from jaxsparse.select.bounded import (
 )
 from jaxsparse.select.choice import Choice
 from jaxsparse.select.select import choose
+from jaxsparse.select.select import run as run_choice
 
 Told = tuple[Choice | None, dict[str, str]]
 
@@ -31,8 +35,10 @@ def problem_of(p: Any, platform: str, batch: int, layer: Layer) -> BoundedProble
 
 def call(p: Any, platform: str, acts: Activations, layer: Layer) -> Activations:
     """One layer, in the way that is chosen."""
-    way = choose(OP, problem_of(p, platform, acts.values.shape[0], layer)).first
-    return native.call(p, platform, way, acts, layer)
+    problem = problem_of(p, platform, acts.values.shape[0], layer)
+    choice = choose(OP, problem)
+    branches = {way: functools.partial(native.call, p, platform, way) for way in choice.names}
+    return run_choice(problem.known, choice, branches, jnp.int32(0))(acts, layer)
 
 
 def describe(p: Any, name: str, batch: int, layer: Layer) -> Told:
@@ -50,10 +56,14 @@ def network_problem(net: Any, platform: str, batch: int) -> NetworkProblem:
 
 def call_network(net: Any, platform: str, x: Any) -> Activations:
     """A whole stack in one call; a single layer is one of `bounded_matmul`'s."""
-    way = choose(NETWORK, network_problem(net, platform, x.shape[0])).first
-    if way == SINGLE:
+    problem = network_problem(net, platform, x.shape[0])
+    choice = choose(NETWORK, problem)
+    if choice.first == SINGLE:
         return call(*native.single(net, x))
-    return native.call_network(net, platform, way, x)
+    branches = {
+        way: functools.partial(native.call_network, net, platform, way) for way in choice.names
+    }
+    return run_choice(problem.known, choice, branches, jnp.int32(0))(x)
 
 
 def describe_network(net: Any, name: str, batch: int) -> Told:

@@ -28,25 +28,27 @@ from jaxsparse.core.checks import (
 from jaxsparse.core.geometry import Geometry, pair, resolve_padding
 from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import Activation, Padding, Pair
-from jaxsparse.core.variables import takes_variables
+from jaxsparse.core.variables import unwrap
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import fit_mask
 from jaxsparse.ops.masked_conv.core import conv
+from jaxsparse.ops.masked_conv.operands import Channels, Operands, check_channels
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.ops.masked_conv.recorded import check_record, conv_known, record_channels
 from jaxsparse.ops.masked_conv.run import explain, index_of_mask
 from jaxsparse.recorder import Recorder
 from jaxsparse.recorder.types import check_recorder
 from jaxsparse.select.explain import check_overflow
+from jaxsparse.select.masked_conv.problem import OP
 
 
 @overload
 def masked_conv(
     x: Float[ArrayLike, "B H W C"],
     kernel: Float[ArrayLike, "kh kw C/g O"],
-    mask: Bool[ArrayLike, "B Ho Wo"] | TileIndex,
+    mask: Bool[ArrayLike, "B Ho Wo"] | TileIndex | None,
     *,
     strides: Pair = 1,
     padding: Padding = "SAME",
@@ -60,6 +62,8 @@ def masked_conv(
     preferred_element_type: DTypeLike | None = None,
     record: Literal[False] = False,
     recorder: Recorder | None = None,
+    in_channels: Bool[ArrayLike, "C"] | None = None,
+    out_channels: Bool[ArrayLike, "O"] | None = None,
     implementation: Implementation = None,
 ) -> Float[Array, "B Ho Wo O"]: ...
 
@@ -68,7 +72,7 @@ def masked_conv(
 def masked_conv(
     x: Float[ArrayLike, "B H W C"],
     kernel: Float[ArrayLike, "kh kw C/g O"],
-    mask: Bool[ArrayLike, "B Ho Wo"] | TileIndex,
+    mask: Bool[ArrayLike, "B Ho Wo"] | TileIndex | None,
     *,
     strides: Pair = 1,
     padding: Padding = "SAME",
@@ -82,15 +86,16 @@ def masked_conv(
     preferred_element_type: DTypeLike | None = None,
     record: Literal[True] | int,
     recorder: Recorder | None = None,
+    in_channels: Bool[ArrayLike, "C"] | None = None,
+    out_channels: Bool[ArrayLike, "O"] | None = None,
     implementation: Implementation = None,
 ) -> tuple[Float[Array, "B Ho Wo O"], Recorder]: ...
 
 
-@takes_variables
 def masked_conv(
     x: Float[ArrayLike, "B H W C"],
     kernel: Float[ArrayLike, "kh kw C/g O"],
-    mask: Bool[ArrayLike, "B Ho Wo"] | TileIndex,
+    mask: Bool[ArrayLike, "B Ho Wo"] | TileIndex | None,
     *,
     strides: Pair = 1,
     padding: Padding = "SAME",
@@ -104,6 +109,8 @@ def masked_conv(
     preferred_element_type: DTypeLike | None = None,
     record: bool | int = False,
     recorder: Recorder | None = None,
+    in_channels: Bool[ArrayLike, "C"] | None = None,
+    out_channels: Bool[ArrayLike, "O"] | None = None,
     implementation: Implementation = None,
 ) -> Float[Array, "B Ho Wo O"] | tuple[Float[Array, "B Ho Wo O"], Recorder]:
     """Convolution at the active pixels of the output only.
@@ -119,7 +126,7 @@ def masked_conv(
         kernel: same dtype as x, [kh, kw, C/groups, O].
         mask: which output pixels to compute: bool[B, Ho, Wo], or a `TileIndex` of it, built once
             for many ops. One of a batch of 1 is that of every image. `js.mask.propagate` makes it
-            from the mask of x.
+            from the mask of x. With a mask of channels it may be None: every pixel.
         strides: one or two positive ints.
         padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)), of which
             either may be one int.
@@ -140,6 +147,14 @@ def masked_conv(
             are all zero or all at the bound are not multiplied, and such pixels are not read (they
             may hold NaN), unless the recorder says that they are `stored`. What a code stands for
             is a constant to derivatives.
+        in_channels: bool[C], which channels of x count; the others are taken as zero, even where
+            they hold NaN. Needs groups=1 and no `recorder`.
+        out_channels: bool[O], which output channels are computed; the others are `base`. Needs
+            groups=1 and no `recorder`. With either mask the active channels are gathered, and the
+            convolution runs at the smallest of at most four widths that holds them: quarters of C
+            or O, rounded up to a multiple of 16, or of 32 from 128 channels on (SparDA 3.1).
+            `js.explain` names the width. Each call copies the active channels of x and of the
+            residual, and the result. Under vmap over these masks the calls run one after another.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:
@@ -151,8 +166,11 @@ def masked_conv(
         TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
             ValueError when a named implementation cannot run.
     """
+    x, kernel, mask, bias, base, residual, recorder, in_channels, out_channels = unwrap(
+        (x, kernel, mask, bias, base, residual, recorder, in_channels, out_channels)
+    )
     options = (strides, padding, dilation, groups, bias, activation, base, residual, precision)
-    more = (preferred_element_type, record, recorder, implementation)
+    more = (preferred_element_type, record, recorder, implementation, in_channels, out_channels)
     if is_symbolic(x):
         return _in_pieces(x, kernel, mask, options, more)
     return convolve("masked_conv", x, kernel, mask, *options, *more)
@@ -161,7 +179,7 @@ def masked_conv(
 def _in_pieces(
     x: ArrayLike,
     kernel: ArrayLike,
-    mask: ArrayLike | TileIndex,
+    mask: ArrayLike | TileIndex | None,
     options: tuple[Any, ...],
     more: tuple[Any, ...],
 ) -> Any:
@@ -175,12 +193,12 @@ def _in_pieces(
 
     def piece(
         x: jax.Array,
-        mask: jax.Array,
+        mask: jax.Array | None,
         base: jax.Array | None,
         residual: jax.Array | None,
         recorder: Recorder | None,
     ) -> Any:
-        some = (*options[:6], base, residual, options[8], *more[:2], recorder, more[3])
+        some = (*options[:6], base, residual, options[8], *more[:2], recorder, *more[3:])
         call: Any = convolve
         return call("masked_conv", x, kernel, mask, *some)
 
@@ -192,7 +210,7 @@ def convolve(
     called: str,
     x: ArrayLike,
     kernel: ArrayLike,
-    mask: ArrayLike | TileIndex,
+    mask: ArrayLike | TileIndex | None,
     strides: Pair = 1,
     padding: Padding = "SAME",
     dilation: Pair = 1,
@@ -206,6 +224,8 @@ def convolve(
     record: bool | int = False,
     recorder: Recorder | None = None,
     implementation: Implementation = None,
+    in_channels: ArrayLike | None = None,
+    out_channels: ArrayLike | None = None,
 ) -> Any:
     """`masked_conv` under the name of the op that the user `called`."""
     check_rank("x", x, 4, "NHWC [B, H, W, C]")
@@ -233,6 +253,7 @@ def convolve(
         bias = bias.astype(jnp.float32)
     base = _like_result("base", base, (*shape, kernel.shape[3]), out_dtype)
     residual = _like_result("residual", residual, (*shape, kernel.shape[3]), out_dtype)
+    channels = check_channels(in_channels, out_channels, groups, kernel.shape)
     check_offsets("x", x.shape)
     check_offsets("the result", (*shape, kernel.shape[3]))
     plan(called, implementation, NAMES)
@@ -244,6 +265,13 @@ def convolve(
         implementation_key(implementation),
         called,
     )
+    if mask is None and channels.masked():
+        mask = jnp.ones(shape, bool)
+    elif mask is None and called == OP:
+        raise TypeError(
+            "mask must be an array, not NoneType: it may be None with in_channels= or "
+            "out_channels= only, and then stands for every pixel"
+        )
     mask = fit_mask("mask", mask, shape)
     if isinstance(mask, TileIndex):
         index, cover = mask, None
@@ -251,12 +279,17 @@ def convolve(
         index, cover = index_of_mask(params, x, kernel, mask, fills=base is None), mask
     check_overflow(called, index)
     if recorder is None:
-        explain(params, x, kernel, index, fills=base is None)
+        explain(params, x, kernel, index, channels, fills=base is None)
     else:
         check_recorder("x", recorder, x.shape)
+        if channels.masked():
+            raise ValueError(
+                "recorder: a code stands for all channels of a pixel, so it takes no in_channels "
+                "and no out_channels: pass recorder.fill(x) as x, without the recorder"
+            )
     segment = check_record(record, activation, kernel.shape[3])
     cover = None if recorder is None else cover
-    out = _run(params, *lift(x, kernel, bias, base, residual, index, recorder, cover))
+    out = _run(params, *lift(x, kernel, bias, base, residual, index, recorder, cover, channels))
     return (out, record_channels(out, segment, params.implementation)) if segment else out
 
 
@@ -271,11 +304,12 @@ def _run(
     index: TileIndex,
     recorder: Recorder | None,
     cover: jax.Array | None,
+    channels: Channels,
 ) -> Any:
     if recorder is not None:
         cover = index.cover() if cover is None else cover
         return conv_known(params, x, kernel, bias, base, cover, recorder, residual)
-    return conv(params, x, kernel, bias, base, index, None, residual)
+    return conv(params, Operands(x, kernel, index, bias, base, residual, channels=channels))
 
 
 def _like_result(

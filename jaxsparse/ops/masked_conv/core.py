@@ -23,8 +23,10 @@ from jaxsparse.ffi import dispatch
 from jaxsparse.index import TileIndex
 from jaxsparse.index.reach_index import reach_index
 from jaxsparse.index.types import cover_words, index_of_words
+from jaxsparse.ops.masked_conv import channels as some
 from jaxsparse.ops.masked_conv.dkernel import dkernel as dkernel_on_platform
 from jaxsparse.ops.masked_conv.dkernel import explain as explain_dkernel
+from jaxsparse.ops.masked_conv.operands import Channels, Operands
 from jaxsparse.ops.masked_conv.run import (
     ConvParams,
     dkernel_on_reference,
@@ -37,49 +39,33 @@ __all__ = ["ConvParams", "conv", "dkernel"]
 
 
 @differentiable()
-def conv(
-    p: ConvParams,
-    x: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-    index: TileIndex,
-    x_words: jax.Array | None,
-    residual: jax.Array | None,
-) -> jax.Array:
-    """Forward, with an optional mask on the input's pixels."""
-    return _forward(p)(x, kernel, bias, base, index, x_words, residual)
+def conv(p: ConvParams, operands: Operands) -> jax.Array:
+    """Forward, with an optional mask on the input's pixels, and masks of channels."""
+    return _forward(p)(operands)
 
 
-def _conv_fwd(
-    p: ConvParams,
-    x: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-    index: TileIndex,
-    x_words: jax.Array | None,
-    residual: jax.Array | None,
-):
+def _conv_fwd(p: ConvParams, operands: Operands):
+    x, kernel, index, bias, base, residual, x_words, channels = operands
     given = Fact(tuple(v is not None for v in (bias, base, residual)))
-    saved = x, kernel, index, x_words, given
+    saved = x, kernel, index, x_words, channels, given
     if p.activation in (None, "relu", "relu6"):
-        out = conv(p, x, kernel, bias, base, index, x_words, residual)
+        out = conv(p, operands)
         return out, (*saved, None if p.activation is None else out)
     # Pre-activations are kept in float32, so that the result is rounded once, as in the fused
     # epilogue.
     linear = dataclasses.replace(p, activation=None, out_dtype="float32")
     added = None if residual is None else residual.astype(jnp.float32)
-    pre: Any = conv(linear, x, kernel, bias, None, index, x_words, added)
+    pre: Any = conv(linear, operands._replace(base=None, residual=added))
     y = ACTIVATIONS[p.activation](pre).astype(p.out_dtype)
-    out = jnp.where(index.cover()[..., None], y, jnp.zeros_like(y) if base is None else base)
+    computed = channels.computed(index.cover())
+    out = jnp.where(computed, y, jnp.zeros_like(y) if base is None else base)
     return out, (*saved, pre)
 
 
 def _conv_bwd(p: ConvParams, saved: Any, g: jax.Array):
-    x, kernel, index, x_words, given, y = saved
+    x, kernel, index, x_words, channels, given, y = saved
     biased, based, added = given.value
-    mask = index.cover()[..., None]
+    mask = channels.computed(index.cover())
     dbase = None if not based else jnp.where(mask, jnp.zeros_like(g), g)
     g = _activation_grad(p.activation, y, g)
     dbias = dresidual = None
@@ -90,33 +76,35 @@ def _conv_bwd(p: ConvParams, saved: Any, g: jax.Array):
     g = g.astype(x.dtype)
     explain_dkernel(p, x, g, kernel.shape, index)
     linear = dataclasses.replace(p, activation=None, out_dtype=x.dtype.name)
-    dx = _input_grad(linear, g, kernel, index, x.shape, x_words)
-    dk: Any = dkernel(linear, kernel.shape[:2], _masked(x, x_words), g, index)
-    return dx, dk.astype(kernel.dtype), dbias, dbase, None, None, dresidual
+    dx = _input_grad(linear, g, kernel, index, x.shape, x_words, channels)
+    dk: Any = dkernel(linear, kernel.shape[:2], _masked(x, x_words), g, index, channels)
+    cotangents: Any = dx, dk.astype(kernel.dtype), None, dbias, dbase, dresidual, None, None
+    return (Operands(*cotangents),)
 
 
 def _conv_tangent(p: ConvParams, saved: Any, tangents: Any) -> Any:
     """A convolution for each of x and the kernel that moves; the last adds what the others gave."""
-    x, kernel, index, x_words, _, y = saved
-    dx, dkernel, dbias, dbase, _, _, dresidual = tangents
-    changed = product_rule((x, kernel), (dx, dkernel))
-    alone = p.activation is None and len(changed) + (dresidual is not None) <= 1
+    x, kernel, index, x_words, channels, _, y = saved
+    (of,) = tangents
+    changed = product_rule((x, kernel), (of.x, of.kernel))
+    alone = p.activation is None and len(changed) + (of.residual is not None) <= 1
     out_dtype = p.out_dtype if alone else "float32"
     linear = dataclasses.replace(p, activation=None, out_dtype=out_dtype)
-    found: Any = None if dresidual is None else dresidual.astype(out_dtype)
+    found: Any = None if of.residual is None else of.residual.astype(out_dtype)
     for i, (a, b) in enumerate(changed):
-        bias = dbias if i == 0 else None
-        found = conv(linear, a, b, bias, None, index, x_words, found)
-    if not changed and dbias is not None:
-        found = dbias if found is None else found + dbias
+        bias = of.bias if i == 0 else None
+        call = Operands(a, b, index, bias, residual=found, x_words=x_words, channels=channels)
+        found = conv(linear, call)
+    if not changed and of.bias is not None:
+        found = of.bias if found is None else found + of.bias
     if found is not None:
         found = jnp.broadcast_to(found, (*index.shape, kernel.shape[3]))
         found = _activation_grad(p.activation, y, found).astype(p.out_dtype)
-    if changed and dbase is None:
+    if changed and of.base is None:
         return found
     nothing = jnp.zeros((), p.out_dtype)
-    inside, outside = (nothing if v is None else v for v in (found, dbase))
-    return jnp.where(index.cover()[..., None], inside, outside)
+    inside, outside = (nothing if v is None else v for v in (found, of.base))
+    return jnp.where(channels.computed(index.cover()), inside, outside)
 
 
 conv.defrules(_conv_fwd, _conv_tangent, _conv_bwd)
@@ -124,32 +112,42 @@ conv.defrules(_conv_fwd, _conv_tangent, _conv_bwd)
 
 @differentiable(static=2)
 def dkernel(
-    p: ConvParams, kernel_hw: tuple[int, int], x: jax.Array, g: jax.Array, index: TileIndex
+    p: ConvParams,
+    kernel_hw: tuple[int, int],
+    x: jax.Array,
+    g: jax.Array,
+    index: TileIndex,
+    channels: Channels,
 ) -> jax.Array:
     """Gradient of the kernel: float32 [kh, kw, C/g, O], summed over the active pixels."""
-    return _dkernels(p, kernel_hw)(x, g, index)
+    return _dkernels(p, kernel_hw)(x, g, index, channels)
 
 
 def _dkernel_fwd(
-    p: ConvParams, kernel_hw: tuple[int, int], x: jax.Array, g: jax.Array, index: TileIndex
+    p: ConvParams,
+    kernel_hw: tuple[int, int],
+    x: jax.Array,
+    g: jax.Array,
+    index: TileIndex,
+    channels: Channels,
 ):
-    return dkernel(p, kernel_hw, x, g, index), (x, g, index)
+    return dkernel(p, kernel_hw, x, g, index, channels), (x, g, index, channels)
 
 
 def _dkernel_bwd(p: ConvParams, kernel_hw: tuple[int, int], saved: Any, ct: jax.Array):
-    x, g, index = saved
+    x, g, index, channels = saved
     kernel = ct.astype(x.dtype)
-    dx = _input_grad(p, g, kernel, index, x.shape, None)
-    dg = conv(
-        dataclasses.replace(p, out_dtype=g.dtype.name), x, kernel, None, None, index, None, None
-    )
-    return dx, dg, None
+    dx = _input_grad(p, g, kernel, index, x.shape, None, channels)
+    linear = dataclasses.replace(p, out_dtype=g.dtype.name)
+    dg = conv(linear, Operands(x, kernel, index, channels=channels))
+    return dx, dg, None, None
 
 
 def _dkernel_tangent(p: ConvParams, kernel_hw, saved: Any, tangents: Any) -> Any:
-    x, g, index = saved
+    x, g, index, channels = saved
     changed = product_rule((x, g), tangents[:2])
-    return functools.reduce(jnp.add, [dkernel(p, kernel_hw, a, b, index) for a, b in changed])
+    found = [dkernel(p, kernel_hw, a, b, index, channels) for a, b in changed]
+    return functools.reduce(jnp.add, found)
 
 
 dkernel.defrules(_dkernel_fwd, _dkernel_tangent, _dkernel_bwd)
@@ -162,6 +160,7 @@ def _input_grad(
     index: TileIndex,
     x_shape: tuple[int, ...],
     x_words: jax.Array | None,
+    channels: Channels,
 ) -> jax.Array:
     """Convolve the cotangent's active pixels with the flipped kernel, where the mask reaches the
     input.
@@ -179,7 +178,8 @@ def _input_grad(
     back = dataclasses.replace(
         p, geometry=geo.transposed(x_shape[1:3], (kh, kw), g.shape[1:3]), out_dtype=g.dtype.name
     )
-    return conv(back, g, flipped, None, None, target, active, None)
+    call = Operands(g, flipped, target, x_words=active, channels=channels.turned())
+    return conv(back, call)
 
 
 def _activation_grad(activation: str | None, y: jax.Array | None, g: jax.Array) -> jax.Array:
@@ -199,77 +199,60 @@ def _masked(x: jax.Array, x_words: jax.Array | None) -> jax.Array:
     return jnp.where(unpack_mask(x_words, x.shape[2])[..., None], x, jnp.zeros_like(x))
 
 
-def _on_any(p: ConvParams) -> Callable[..., jax.Array]:
-    return dispatch(
-        "masked_conv",
-        p.implementation,
-        cuda=functools.partial(on_platform, p, "cuda"),
-        cpu=functools.partial(on_platform, p, "cpu"),
-        reference=functools.partial(on_reference, p),
-    )
+def _on_any(p: ConvParams, channels: Channels) -> Callable[..., jax.Array]:
+    """A function of `conv`'s operands, which have masks of these channels."""
+    cuda, cpu = (functools.partial(on_platform, p, name) for name in ("cuda", "cpu"))
+    reference = functools.partial(on_reference, p)
+    if channels.masked():
+        cuda, cpu = (functools.partial(some.forward, run) for run in (cuda, cpu))
+        reference = functools.partial(some.forward_of_all, reference)
+    return dispatch("masked_conv", p.implementation, cuda=cuda, cpu=cpu, reference=reference)
 
 
-def _forward(p: ConvParams) -> Callable[..., jax.Array]:
-    """A function (x, kernel, bias, base, index, x_words, residual) -> out with its vmap rule; the
-    selection in force is kept.
-    """
+def _forward(p: ConvParams) -> Callable[[Operands], jax.Array]:
+    """A function of the operands with its vmap rule; the selection in force is kept."""
 
     @custom_vmap
-    def run(
-        x: jax.Array,
-        kernel: jax.Array,
-        bias: jax.Array | None,
-        base: jax.Array | None,
-        index: TileIndex,
-        x_words: jax.Array | None,
-        residual: jax.Array | None,
-    ):
-        return split_conv(p, _on_any)(x, kernel, bias, base, index, x_words, residual)
+    def run(operands: Operands):
+        return split_conv(p, _on_any, operands)()
 
     @run.def_vmap
-    def rule(
-        axis_size: int,
-        in_batched: Sequence[Any],
-        x: jax.Array,
-        kernel: jax.Array,
-        bias: jax.Array | None,
-        base: jax.Array | None,
-        index: TileIndex,
-        x_words: jax.Array | None,
-        residual: jax.Array | None,
-    ):
-        args = (x, kernel, bias, base, index, x_words, residual)
-        if any(jax.tree.leaves(in_batched[1:3])):
-            return loop_over(_forward(p), args, in_batched), True
-        xb, _, _, base_b, index_b, words_b, residual_b = in_batched
-        each = entries(x, xb)
-        x = fold(x, xb, axis_size)
-        base = None if base is None else fold(base, base_b, axis_size)
-        x_words = None if x_words is None else fold(x_words, words_b, axis_size)
-        residual = None if residual is None else fold(residual, residual_b, axis_size)
-        index = _fold_index(index, index_b, axis_size)
-        out = _forward(p)(x, kernel, bias, base, index, x_words, residual)
-        return unfold(out, axis_size, each), True
+    def rule(axis_size: int, in_batched: Sequence[Any], operands: Operands):
+        (batched,) = in_batched
+        if any(jax.tree.leaves((batched.kernel, batched.bias, batched.channels))):
+            return loop_over(_forward(p), (operands,), in_batched), True
+
+        def folded(name: str) -> Any:
+            value = getattr(operands, name)
+            return None if value is None else fold(value, getattr(batched, name), axis_size)
+
+        whole = {name: folded(name) for name in ("x", "base", "residual", "x_words")}
+        index = _fold_index(operands.tiles, batched.tiles, axis_size)
+        out = _forward(p)(operands._replace(tiles=index, **whole))
+        return unfold(out, axis_size, entries(operands.x, batched.x)), True
 
     return run
 
 
 def _dkernels(p: ConvParams, kernel_hw: tuple[int, int]) -> Callable[..., jax.Array]:
-    """A function (x, g, index) -> float32 kernel gradient, with its vmap rule."""
+    """A function (x, g, index, channels) -> float32 kernel gradient, with its vmap rule."""
 
     @custom_vmap
-    def run(x: jax.Array, g: jax.Array, index: TileIndex):
-        alone = dispatch(
-            "masked_conv_dkernel",
-            p.implementation,
-            cuda=functools.partial(dkernel_on_platform, p, kernel_hw, "cuda"),
-            cpu=functools.partial(dkernel_on_platform, p, kernel_hw, "cpu"),
-            reference=functools.partial(dkernel_on_reference, p, kernel_hw),
-        )
-        return split_dkernel(p, kernel_hw, alone)(x, g, index)
+    def run(x: jax.Array, g: jax.Array, index: TileIndex, channels: Channels):
+        def at(name: str) -> Callable[..., jax.Array]:
+            return functools.partial(
+                some.kernel_gradient, functools.partial(dkernel_on_platform, p, kernel_hw, name)
+            )
+
+        cuda, cpu = at("cuda"), at("cpu")
+        every = functools.partial(dkernel_on_reference, p, kernel_hw)
+        reference = functools.partial(some.kernel_gradient_of_all, every)
+        by = {"cuda": cuda, "cpu": cpu, "reference": reference}
+        alone = dispatch("masked_conv_dkernel", p.implementation, **by)
+        return split_dkernel(p, kernel_hw, alone, x, g, index, channels)()
 
     @run.def_vmap
-    def rule(axis_size: int, in_batched: Sequence[Any], *args: jax.Array | TileIndex):
+    def rule(axis_size: int, in_batched: Sequence[Any], *args: Any):
         return loop_over(_dkernels(p, kernel_hw), args, in_batched), True
 
     return run

@@ -1,6 +1,7 @@
 """The one call of `masked_conv` whose kernel chooses among candidates."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +15,10 @@ from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
 from jaxsparse.index.checks import tile_code
 from jaxsparse.index.chosen import ChosenIndex, lists_of
+from jaxsparse.index.visited import slots_of
 from jaxsparse.ops.masked_conv import native as masked_conv_native
 from jaxsparse.ops.masked_conv.native import attributes, sizes
+from jaxsparse.ops.masked_conv.operands import Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.costs import EVERY, Candidate, rows_of
 from jaxsparse.select.variants import table
@@ -27,19 +30,13 @@ def forward(
     p: ConvParams,
     platform: str,
     candidates: tuple[Candidate, ...],
-    x: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-    index: TileIndex,
-    x_words: jax.Array | None,
-    residual: jax.Array | None = None,
-    *,
+    *given: Any,
     pick: Callable[[jax.Array], jax.Array] | None = None,
 ) -> jax.Array:
-    """One forward call of the candidate that `pick` says, by the count; None: of the cheapest.
-    `base` becomes the result.
+    """One forward call, with these `Operands`, of the candidate that `pick` says, by the count;
+    None: of the cheapest. The base becomes the result.
     """
+    x, kernel, index, bias, base, residual, x_words, _ = Operands(*given)
     out = (*index.shape, kernel.shape[3])
     lists = lists_of(index)[: 1 + max((c.list for c in candidates), default=0)]
     call: dict[str, int] = {
@@ -60,7 +57,7 @@ def forward(
         x,
         kernel,
         index.ids,
-        index.count,
+        slots_of(index, platform),
         index.words,
         jnp.zeros(0, jnp.uint32) if x_words is None else x_words,
         jnp.zeros(0, jnp.float32) if bias is None else bias,

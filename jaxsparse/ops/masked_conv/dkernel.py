@@ -12,11 +12,12 @@ from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
 from jaxsparse.index.types import cover_words, index_of_words
+from jaxsparse.index.visited import slots_of
 from jaxsparse.ops.masked_conv.native import attributes, check_pixels, sides_of, sizes
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.choice import Choice
 from jaxsparse.select.explain import record, watched
-from jaxsparse.select.masked_conv_dkernel import OP, DkernelProblem, against, reason_against
+from jaxsparse.select.masked_conv.dkernel import OP, DkernelProblem, against, reason_against
 from jaxsparse.select.select import choose
 from jaxsparse.select.variants import table
 from jaxsparse.select.work import result, work
@@ -65,7 +66,7 @@ def dkernel(
         x,
         g,
         index.ids,
-        index.count,
+        slots_of(index, platform),
         index.words,
         variant=number,
         **attributes(p, index),  # pyright: ignore[reportArgumentType]

@@ -1,8 +1,8 @@
 """`masked_conv` on its native handlers: operands, attributes and workspaces."""
 
 import math
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -12,6 +12,8 @@ from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
+from jaxsparse.index.visited import slots_of
+from jaxsparse.ops.masked_conv.operands import Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.masked_conv.problem import tile_sides
 from jaxsparse.select.variants import Variant, table
@@ -56,19 +58,9 @@ def check_pixels(index: TileIndex) -> None:
         )
 
 
-def forward(
-    p: ConvParams,
-    platform: str,
-    variant: str,
-    x: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-    index: TileIndex,
-    x_words: jax.Array | None,
-    residual: jax.Array | None = None,
-):
-    """One forward call of `variant`; `base` becomes the result."""
+def forward(p: ConvParams, platform: str, variant: str, *given: Any):
+    """One forward call of `variant` with these `Operands`; the base becomes the result."""
+    x, kernel, index, bias, base, residual, x_words, _ = Operands(*given)
     out = (*index.shape, kernel.shape[3])
     row = table("masked_conv", platform)[variant]
     return ffi_call(
@@ -77,7 +69,7 @@ def forward(
         x,
         kernel,
         index.ids,
-        index.count,
+        slots_of(index, platform),
         index.words,
         jnp.zeros(0, jnp.uint32) if x_words is None else x_words,
         jnp.zeros(0, jnp.float32) if bias is None else bias,

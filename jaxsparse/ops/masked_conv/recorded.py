@@ -21,6 +21,7 @@ from jaxsparse.core.batching import entries, fold, unfold
 from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
 from jaxsparse.ops.masked_conv.core import conv
 from jaxsparse.ops.masked_conv.fill import fill_rows
+from jaxsparse.ops.masked_conv.operands import Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.ops.masked_conv.run import explain, index_of_mask
 from jaxsparse.ops.masked_conv.windows import (
@@ -114,7 +115,7 @@ def conv_known(
     if 0 in (*x.shape, *kernel.shape, *cover.shape):
         index = index_of_mask(p, x, kernel, cover, fills=base is None)
         explain(p, x, kernel, index, fills=base is None)
-        return conv(p, recorder.fill(x), kernel, bias, base, index, None, residual)
+        return conv(p, Operands(recorder.fill(x), kernel, index, bias, base, residual))
     window: Any = kernel.shape[:2]
     taps = kernel.reshape(-1, *kernel.shape[2:])
     if residual is None and len(taps) <= MOST_TAPS:
@@ -127,9 +128,8 @@ def conv_known(
         far = _far(p, full, sums, window, bias, base, residual, cover, near)
     index = index_of_mask(p, x, kernel, near, fills=False)
     explain(p, x, kernel, index, fills=False)
-    return conv(
-        p, _readable(p, x, near, window, recorder), kernel, bias, far, index, None, residual
-    )
+    filled = _readable(p, x, near, window, recorder)
+    return conv(p, Operands(filled, kernel, index, bias, far, residual))
 
 
 def _readable(

@@ -4,6 +4,7 @@ index with the choice in it.
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,8 @@ from jaxsparse.index.mask_index import with_mask
 from jaxsparse.index.tile_index import build_index
 from jaxsparse.ops.masked_conv import device as device
 from jaxsparse.ops.masked_conv import native as native
+from jaxsparse.ops.masked_conv.channels import tell
+from jaxsparse.ops.masked_conv.operands import EVERY, Channels, Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.reference import masked_conv as reference
 from jaxsparse.reference.reach_index import touched_pixels
@@ -33,29 +36,25 @@ from jaxsparse.select.table import DENSE
 from jaxsparse.select.work import Work, result, work
 
 
-def on_platform(
-    p: ConvParams,
-    platform: str,
-    x: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-    index: TileIndex,
-    x_words: jax.Array | None,
-    residual: jax.Array | None,
-):
-    """Run the variant that `select/` chooses; the dense convolution is among them."""
+def on_platform(p: ConvParams, platform: str, *given: Any):
+    """Run the variant that `select/` chooses, of `Operands`; the dense one is among them."""
+    operands = Operands(*given)
     if platform == "cuda":
-        native.check_pixels(index)
-    problem = problem_of(p, platform, x, kernel, index, x_words, fills=base is None)
+        native.check_pixels(operands.tiles)
+    x, kernel, index = operands.x, operands.kernel, operands.tiles
+    if 0 in (*index.shape, kernel.shape[-1]):  # nothing to compute, so nothing to choose
+        return on_reference(p, *given)
+    fills = operands.base is None
+    problem = problem_of(p, platform, x, kernel, index, operands.x_words, fills=fills)
     choice = choose(OP, problem)
     branches = {name: functools.partial(native.forward, p, platform, name) for name in choice.names}
-    # The dense convolution sums as XLA does for this dtype: its result is rounded before the bias.
-    branches[DENSE] = functools.partial(on_reference, p, sum_dtype=np.dtype(p.out_dtype))
+    # On a GPU, XLA's fast convolutions of 16 bits round their sums before the bias.
+    sums = np.dtype(p.out_dtype) if platform == "cuda" else reference.FLOAT32
+    branches[DENSE] = functools.partial(on_reference, p, sum_dtype=sums)
     pick = picker(choice, problem.known)
     together = functools.partial(device.forward, p, platform, choice.candidates, pick=pick)
     chosen = run_choice(problem.known, choice, branches, index.count, together)
-    return chosen(x, kernel, bias, base, index, x_words, residual)
+    return chosen(*operands)
 
 
 def problem_of(
@@ -107,7 +106,15 @@ def index_of_mask(
     return with_mask(built, mask)
 
 
-def explain(p: ConvParams, x: Shaped, kernel: Shaped, index: TileIndex, *, fills: bool) -> None:
+def explain(
+    p: ConvParams,
+    x: Shaped,
+    kernel: Shaped,
+    index: TileIndex,
+    channels: Channels = EVERY,
+    *,
+    fills: bool,
+) -> None:
     """Note a call for `js.explain`; `fills`: without a `base`."""
     if not watched():
         return
@@ -118,6 +125,14 @@ def explain(p: ConvParams, x: Shaped, kernel: Shaped, index: TileIndex, *, fills
         problem = problem_of(p, name, x, kernel, index, fills=fills)
         return choose(OP, problem), against(problem)
 
+    def at_width(name: str, into: int, out_of: int) -> Choice | None:
+        if name == "reference":
+            return None
+        part = jax.ShapeDtypeStruct((*kernel.shape[:2], into, out_of), kernel.dtype)
+        some = jax.ShapeDtypeStruct((*x.shape[:3], into), x.dtype)
+        free = fills or channels.outputs is not None
+        return choose(OP, problem_of(p, name, some, part, index, fills=free))
+
     record(
         p.called,
         f"{x.dtype.name}{list(x.shape)} * {list(kernel.shape)} -> {list(index.shape)}",
@@ -125,6 +140,7 @@ def explain(p: ConvParams, x: Shaped, kernel: Shaped, index: TileIndex, *, fills
         describe,
         index,
         work=lambda: work_of(p, x, kernel, index),
+        parts=tell(channels, kernel.shape, at_width),
     )
 
 
@@ -134,27 +150,19 @@ def work_of(p: ConvParams, x: Shaped, kernel: Shaped, index: TileIndex) -> Work:
     return work(math.prod(index.shape) * math.prod(kernel.shape), x, kernel, index.words, out)
 
 
-def on_reference(
-    p: ConvParams,
-    x: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-    index: TileIndex,
-    x_words: jax.Array | None,
-    residual: jax.Array | None = None,
-    sum_dtype: np.dtype = reference.FLOAT32,
-):
+def on_reference(p: ConvParams, *given: Any, sum_dtype: np.dtype = reference.FLOAT32):
     """The same result without a kernel of ours: XLA's convolution, and the mask."""
+    operands = Operands(*given)
+    words = operands.x_words
     return reference.masked_conv(
-        x,
-        kernel,
-        index.cover(),
+        operands.x,
+        operands.kernel,
+        operands.tiles.cover(),
         geometry=p.geometry,
-        bias=bias,
-        base=base,
-        residual=residual,
-        x_mask=None if x_words is None else unpack_mask(x_words, x.shape[2]),
+        bias=operands.bias,
+        base=operands.base,
+        residual=operands.residual,
+        x_mask=None if words is None else unpack_mask(words, operands.x.shape[2]),
         activation=p.activation,
         precision=lax_precision(p),
         out_dtype=np.dtype(p.out_dtype),

@@ -4,6 +4,7 @@ its own images itself, from the words of their mask.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +17,11 @@ from jaxsparse.index import TileIndex
 from jaxsparse.index.chosen import ChosenIndex
 from jaxsparse.index.mask_index import MaskIndex
 from jaxsparse.index.types import cover_words, index_of_words
+from jaxsparse.ops.masked_conv.operands import Channels, Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.ops.masked_conv.run import index_of_mask
 
-Run = Callable[[ConvParams], Callable[..., jax.Array]]
+Run = Callable[[ConvParams, Channels], Callable[..., jax.Array]]
 
 _SPATIAL = "an output reads pixels around its own, so every shard needs whole images"
 _GROUPS = "with groups the channels are not split, so every shard needs them all"
@@ -31,80 +33,92 @@ _EPILOGUE = (
 _NAMES = {"masked_dense": {"kernel": "w"}}
 
 
-def split_conv(p: ConvParams, run: Run) -> Callable[..., jax.Array]:
-    """A function (x, kernel, bias, base, index, x_words, residual) -> out that is `run(p)`, or on a
-    mesh that of each shard."""
+def split_conv(p: ConvParams, run: Run, operands: Operands) -> Callable[[], jax.Array]:
+    """The call of `run(p, channels)` with these operands; on a mesh that of each shard, which has
+    its own channels.
+    """
+    x, kernel, index, bias, base, residual, x_words, channels = operands
+    pixels, words = _pixels(p, kernel.shape[:2], index)
+    linear = p.activation is None and bias is None and base is None and residual is None
+    rule = Rule(
+        p.called,
+        (
+            f"b {pixels[0]} c",
+            ". . c o",
+            "o",
+            f"b {pixels[1]} o",
+            f"b {pixels[1]} o",
+            "c",
+            "o",
+            f"b {words[0]}",
+            f"b {words[1]}",
+            f"b {pixels[1]}",
+            None,
+        ),
+        (f"b {pixels[1]} o",),
+        _splits(p, pixels, linear),
+        (
+            *_names(p, "x", "kernel", "bias", "base", "residual", "in_channels", "out_channels"),
+            *_names(p, "x", "mask", "mask", "mask"),
+        ),
+        from_end=p.called == "masked_dense",
+        dtype=p.out_dtype,
+        why=_why(p, linear),
+    )
 
-    def call(
-        x: jax.Array,
-        kernel: jax.Array,
-        bias: jax.Array | None,
-        base: jax.Array | None,
-        index: TileIndex,
-        x_words: jax.Array | None,
-        residual: jax.Array | None,
-    ) -> jax.Array:
-        pixels, words = _pixels(p, kernel.shape[:2], index)
-        linear = p.activation is None and bias is None and base is None and residual is None
-        rule = Rule(
-            p.called,
-            (
-                f"b {pixels[0]} c",
-                ". . c o",
-                "o",
-                f"b {pixels[1]} o",
-                f"b {pixels[1]} o",
-                f"b {words[0]}",
-                f"b {words[1]}",
-                f"b {pixels[1]}",
-                None,
-            ),
-            (f"b {pixels[1]} o",),
-            _splits(p, pixels, linear),
-            _names(p, "x", "kernel", "bias", "base", "residual", "x", "mask", "mask", "mask"),
-            from_end=p.called == "masked_dense",
-            dtype=p.out_dtype,
-            why=_why(p, linear),
-        )
+    def pack(*given: Any) -> Operands:
+        x, kernel, bias, base, residual, *some, x_words, _, _, index = given
+        return Operands(x, kernel, index, bias, base, residual, x_words, Channels(*some))
 
-        def local(shards: Shards, *given: Any) -> jax.Array:
-            x, kernel, bias, base, residual, x_words, words, mask, _ = given
-            part = dataclasses.replace(p, out_dtype="float32") if shards.count("c") > 1 else p
-            here = _index(p, x, kernel, index, words, mask, shards, fills=base is None)
-            return run(part)(x, kernel, bias, base, here, x_words, residual)
+    def local(shards: Shards, *given: Any) -> jax.Array:
+        x, kernel, bias, base, residual, *some, x_words, words, mask, _ = given
+        part = dataclasses.replace(p, out_dtype="float32") if shards.count("c") > 1 else p
+        here = _index(p, x, kernel, index, words, mask, shards, fills=base is None)
+        masks = Channels(*some)
+        return run(part, masks)(x, kernel, here, bias, base, residual, x_words, masks)
 
-        split = partitioned(rule, run(p), local, order=(0, 1, 2, 3, 8, 5, 4))
-        return split(x, kernel, bias, base, residual, x_words, *_mask(index), index)
-
-    return call
+    given = x, kernel, bias, base, residual, *channels, x_words, *_mask(index), index
+    return functools.partial(partitioned(rule, run(p, channels), local, pack=pack), *given)
 
 
 def split_dkernel(
-    p: ConvParams, kernel_hw: tuple[int, int], run: Callable[..., jax.Array]
-) -> Callable[..., jax.Array]:
-    """A function (x, g, index) -> the kernel's gradient that is `run`, or on a mesh the sum of that
-    of each shard's images."""
+    p: ConvParams,
+    kernel_hw: tuple[int, int],
+    run: Callable[..., jax.Array],
+    x: jax.Array,
+    g: jax.Array,
+    index: TileIndex,
+    channels: Channels,
+) -> Callable[[], jax.Array]:
+    """The call of `run`, the kernel's gradient, with these arrays; on a mesh the sum of that of
+    each shard's images.
+    """
+    pixels, words = _pixels(p, kernel_hw, index)
+    rule = Rule(
+        f"{p.called}'s gradient for kernel",
+        (f"b {pixels[0]} c", f"b {pixels[1]} o", "c", "o", f"b {words[1]}", f"b {pixels[1]}", None),
+        (". . c o",),
+        _splits(p, pixels, linear=True),
+        (
+            *_names(p, "x", "the result's cotangent", "in_channels", "out_channels"),
+            *_names(p, "mask", "mask", "mask"),
+        ),
+        from_end=p.called == "masked_dense",
+        why=_why(p, linear=True),
+    )
 
-    def call(x: jax.Array, g: jax.Array, index: TileIndex) -> jax.Array:
-        pixels, words = _pixels(p, kernel_hw, index)
-        rule = Rule(
-            f"{p.called}'s gradient for kernel",
-            (f"b {pixels[0]} c", f"b {pixels[1]} o", f"b {words[1]}", f"b {pixels[1]}", None),
-            (". . c o",),
-            _splits(p, pixels, linear=True),
-            _names(p, "x", "the result's cotangent", "mask", "mask", "mask"),
-            from_end=p.called == "masked_dense",
-            why=_why(p, linear=True),
-        )
+    def pack(*given: Any) -> tuple[Any, ...]:
+        x, g, *some, _, _, index = given
+        return x, g, index, Channels(*some)
 
-        def local(shards: Shards, *given: Any) -> jax.Array:
-            x, g, words, mask, _ = given
-            kernel = jax.ShapeDtypeStruct((*kernel_hw, x.shape[3], g.shape[3]), x.dtype)
-            return run(x, g, _index(p, x, kernel, index, words, mask, shards, fills=True))
+    def local(shards: Shards, *given: Any) -> jax.Array:
+        x, g, *some, words, mask, _ = given
+        kernel = jax.ShapeDtypeStruct((*kernel_hw, x.shape[3], g.shape[3]), x.dtype)
+        here = _index(p, x, kernel, index, words, mask, shards, fills=True)
+        return run(x, g, here, Channels(*some))
 
-        return partitioned(rule, run, local, order=(0, 1, 4))(x, g, *_mask(index), index)
-
-    return call
+    split = partitioned(rule, run, local, pack=pack)
+    return functools.partial(split, x, g, *channels, *_mask(index), index)
 
 
 def _names(p: ConvParams, *names: str) -> tuple[str, ...]:

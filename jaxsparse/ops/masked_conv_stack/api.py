@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import fit_mask
 from jaxsparse.index.tile_index import build_index
 from jaxsparse.index.types import cover_words, index_of_words
+from jaxsparse.index.visited import slots_of
 from jaxsparse.ops.masked_conv.api import masked_conv
 from jaxsparse.select.choice import Choice
 from jaxsparse.select.config import override, settings
@@ -58,6 +59,16 @@ class _Spec:
     activations: tuple[Activation | None, ...]
     residuals: tuple[int | None, ...]
     implementation: Any
+
+
+class _Operands(NamedTuple):
+    """What one stack takes, a kernel, a bias or None, and a base for each layer."""
+
+    x: jax.Array
+    kernels: Sequence[jax.Array]
+    biases: Sequence[jax.Array | None]
+    bases: Sequence[jax.Array]
+    tiles: TileIndex
 
 
 @takes_variables
@@ -204,38 +215,17 @@ def _check_residual(at: int | None, layer: int) -> int | None:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _run(
-    spec: _Spec,
-    x: jax.Array,
-    kernels: Sequence[jax.Array],
-    biases: Sequence[jax.Array | None],
-    bases: Sequence[jax.Array],
-    index: TileIndex,
-) -> Results:
-    return _stack(spec, x, kernels, biases, bases, index)
+def _run(spec: _Spec, *operands: Any) -> Results:
+    return _stack(spec, *operands)
 
 
 @differentiable()
-def _stack(
-    spec: _Spec,
-    x: jax.Array,
-    kernels: Sequence[jax.Array],
-    biases: Sequence[jax.Array | None],
-    bases: Sequence[jax.Array],
-    index: TileIndex,
-) -> Results:
-    return _forward(spec)(x, kernels, biases, bases, index)
+def _stack(spec: _Spec, *operands: Any) -> Results:
+    return _forward(spec)(*operands)
 
 
-def _stack_fwd(
-    spec: _Spec,
-    x: jax.Array,
-    kernels: Sequence[jax.Array],
-    biases: Sequence[jax.Array | None],
-    bases: Sequence[jax.Array],
-    index: TileIndex,
-) -> tuple[Results, Any]:
-    return _stack(spec, x, kernels, biases, bases, index), (x, kernels, biases, bases, index)
+def _stack_fwd(spec: _Spec, *operands: Any) -> tuple[Results, Any]:
+    return _stack(spec, *operands), operands
 
 
 def _stack_bwd(spec: _Spec, operands: Any, cotangents: Results) -> tuple[Any, ...]:
@@ -257,7 +247,7 @@ _stack.defrules(_stack_fwd, _stack_tangent, _stack_bwd)
 
 @functools.cache
 def _forward(spec: _Spec) -> Callable[..., Results]:
-    """(x, kernels, biases, bases, index) -> results, with its vmap rule: layer by layer, each of
+    """`_Operands` -> results, with its vmap rule: layer by layer, each of
     which has one.
     """
 
@@ -270,7 +260,7 @@ def _forward(spec: _Spec) -> Callable[..., Results]:
             cpu=functools.partial(_unexplained, spec),
             reference=functools.partial(_unexplained, spec),
         )
-        return _split(alone, *operands)
+        return _split(alone, _Operands(*operands))
 
     @run.def_vmap
     def rule(axis_size: int, in_batched: Sequence[Any], *operands: Any) -> tuple[Results, Any]:
@@ -282,15 +272,9 @@ def _forward(spec: _Spec) -> Callable[..., Results]:
     return run
 
 
-def _split(
-    alone: Callable[..., Results],
-    x: jax.Array,
-    kernels: Sequence[jax.Array],
-    biases: Sequence[jax.Array | None],
-    bases: Sequence[jax.Array],
-    index: TileIndex,
-) -> Results:
+def _split(alone: Callable[..., Results], given: _Operands) -> Results:
     """`alone`, split over a mesh by the images: each shard lists the tiles of its own images."""
+    x, kernels, biases, bases, index = given
     count, images = len(kernels), "b . . ."
     rule = Rule(
         OP,
@@ -316,15 +300,9 @@ def _split(
     return found if count > 1 else (found,)
 
 
-def _layers(
-    spec: _Spec,
-    x: jax.Array,
-    kernels: Sequence[jax.Array],
-    biases: Sequence[jax.Array | None],
-    bases: Sequence[jax.Array],
-    index: TileIndex,
-) -> Results:
+def _layers(spec: _Spec, *operands: Any) -> Results:
     """The stack through `masked_conv`."""
+    x, kernels, biases, bases, index = _Operands(*operands)
     outs: list[jax.Array] = []
     for layer, (kernel, bias, base) in enumerate(zip(kernels, biases, bases, strict=True)):
         at = spec.residuals[layer]
@@ -349,14 +327,8 @@ def _unexplained(spec: _Spec, *operands: Any) -> Results:
         return _layers(spec, *operands)
 
 
-def _one_launch(
-    spec: _Spec,
-    x: jax.Array,
-    kernels: Sequence[jax.Array],
-    biases: Sequence[jax.Array | None],
-    bases: Sequence[jax.Array],
-    index: TileIndex,
-) -> Results:
+def _one_launch(spec: _Spec, *operands: Any) -> Results:
+    x, kernels, biases, bases, index = _Operands(*operands)
     count = len(kernels)
     back = [0 if at is None else layer - at for layer, at in enumerate(spec.residuals)]
     found = ffi_call(
@@ -364,7 +336,7 @@ def _one_launch(
         [((MAX_LAYERS,), np.uint32), *((base.shape, base.dtype) for base in bases)],
         x,
         index.ids,
-        index.count,
+        slots_of(index, "cuda"),
         index.words,
         *kernels,
         *(jnp.zeros(0, jnp.float32) if bias is None else bias for bias in biases),

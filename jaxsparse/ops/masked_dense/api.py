@@ -27,6 +27,7 @@ from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import Activation
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.whole import first_axis_alone
 from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import fit_index
 from jaxsparse.index.tile_index import build_index
@@ -100,12 +101,12 @@ def masked_dense(
             )
     out = convolve(
         "masked_dense",
-        _rows(x, 2),
+        _rows("x", x, 2),
         w[None, None],
         _index(mask, batch, implementation),
         bias=bias,
         activation=activation,
-        base=None if base is None else _rows(base, 2),
+        base=None if base is None else _rows("base", base, 2),
         precision=precision,
         preferred_element_type=preferred_element_type,
         implementation=implementation,
@@ -151,12 +152,13 @@ def _in_pieces(
 
 
 @uninspected
-def _rows(value: jax.Array, trailing: int) -> jax.Array:
+def _rows(name: str, value: jax.Array, trailing: int) -> jax.Array:
     """[*axes, ...] as [product of the axes, 1, ...], with so many axes behind.
 
     Two steps: on a mesh of Explicit axes a reshape either joins axes or adds one.
     """
     kept = value.shape[value.ndim - trailing :]
+    value = first_axis_alone("masked_dense", name, value, trailing)
     return value.reshape(math.prod(value.shape[: value.ndim - trailing]), *kept)[:, None]
 
 
@@ -183,7 +185,7 @@ def token_index(
         raise TypeError(f"mask has dtype {mask.dtype}; it takes bool: `mask != 0` makes one")
     if not mask.shape:
         raise ValueError("mask is a scalar; it needs at least one axis")
-    return build_index(_rows(mask, 1), (1, 1), implementation=implementation)
+    return build_index(_rows("mask", mask, 1), (1, 1), implementation=implementation)
 
 
 def _index(mask: Any, batch: tuple[int, ...], implementation: Implementation) -> TileIndex:

@@ -28,6 +28,7 @@ from jaxsparse.core.debugging import uninspected
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import implementation_key, plan
+from jaxsparse.ffi.whole import first_axis_alone
 from jaxsparse.ops.masked_matmul.blocks import (
     BlockCount,
     check_density,
@@ -127,7 +128,7 @@ def masked_matmul(
         implementation_key(implementation),
         density=check_density(density),
     )
-    flat = [None if v is None else _flatten(v, batch) for v in named.values()]
+    flat = [None if v is None else _flatten(name, v, batch) for name, v in named.items()]
     flat = uninspected(share)(flat, blocks)
     record(
         "masked_matmul",
@@ -165,9 +166,10 @@ def _batch(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
 
 
 @uninspected
-def _flatten(value: jax.Array, batch: tuple[int, ...]) -> jax.Array:
+def _flatten(name: str, value: jax.Array, batch: tuple[int, ...]) -> jax.Array:
     """[..., r, c] as [L, r, c], or as [1, r, c] when every product shares it."""
     if math.prod(value.shape[:-2]) == 1:
         return value.reshape(1, *value.shape[-2:])
     shape = (*batch, *value.shape[-2:])
+    value = first_axis_alone("masked_matmul", name, value, 2)
     return jnp.broadcast_to(value, shape).reshape(math.prod(batch), *value.shape[-2:])

@@ -18,6 +18,7 @@ from jaxsparse.core.types import Norm
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import NAMES, implementation_key, offers, plan
+from jaxsparse.ffi.whole import kept_whole
 from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import fit_index
 from jaxsparse.reference import masked_norm as reference
@@ -120,7 +121,7 @@ def masked_norm(
     x = as_array("x", x)
     check_float("x", x)
     if kind not in KINDS:
-        raise ValueError(f"kind={kind!r} is none of {', '.join(map(repr, KINDS))}")
+        raise ValueError(f"kind={kind!r} is not one of {', '.join(map(repr, KINDS))}")
     channels, batch = x.shape[-1], x.shape[:-1]
     parts = _groups(kind, groups, channels)
     flat = (batch[0], math.prod(batch[1:]), channels)
@@ -139,17 +140,26 @@ def masked_norm(
             raise ValueError(
                 f"base is {base.dtype}{list(base.shape)}; the result is {x.dtype}{list(x.shape)}"
             )
-        base = base.reshape(flat)
+        base = _joined("base", base, 1).reshape(flat)
     every = check_bool("return_statistics", return_statistics)
     if implementation_key(implementation) is not None:
         plan("masked_norm", implementation, NAMES)
-    active = positions("mask", mask, batch).reshape(flat[:2])
+    active = _joined("mask", positions("mask", mask, batch), 0).reshape(flat[:2])
     if kind == "layer":
-        given = [None if v is None else v.reshape(flat[:2]) for v in given]
-    arrays = lift(uninspected(x.reshape)(flat), active, *given, *vectors, base)
+        both = zip(("mean", "var"), given, strict=True)
+        given = [None if v is None else _joined(n, v, 0).reshape(flat[:2]) for n, v in both]
+    arrays = lift(uninspected(_joined("x", x, 1).reshape)(flat), active, *given, *vectors, base)
     y, *found = _run(kind, parts, float(epsilon), *arrays)
     y = y.reshape(x.shape)
     return (y, found[0].reshape(shape), found[1].reshape(shape)) if every else y
+
+
+def _joined(name: str, value: jax.Array, trailing: int) -> jax.Array:
+    """An array whose axes behind the first are joined, of which a mesh splits the first."""
+    behind = value.ndim - trailing
+    why = f"the axes behind the first are joined: of {name}'s axes a mesh splits the first two"
+    splits = (*range(min(behind, 2)), *range(behind, value.ndim))
+    return kept_whole("masked_norm", name, value, splits, why)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

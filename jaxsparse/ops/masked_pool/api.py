@@ -16,6 +16,7 @@ from jaxsparse.core.types import Padding, Pair, Pooling
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import NAMES, implementation_key, offers, plan
+from jaxsparse.ffi.whole import kept_whole
 from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import fit_index
 from jaxsparse.reference import masked_pool as reference
@@ -67,7 +68,7 @@ def masked_pool(
     x = as_array("x", x)
     check_float("x", x)
     if kind not in KINDS:
-        raise ValueError(f"kind={kind!r} is none of {', '.join(map(repr, KINDS))}")
+        raise ValueError(f"kind={kind!r} is not one of {', '.join(map(repr, KINDS))}")
     window = pair(window_shape, "window_shape")
     steps = pair(1 if strides is None else strides, "strides")
     size = (x.shape[1], x.shape[2])
@@ -83,8 +84,15 @@ def masked_pool(
             )
     if implementation_key(implementation) is not None:
         plan("masked_pool", implementation, NAMES)
-    arrays = lift(x, _positions(mask, (x.shape[0], *size)), base)
-    return _run(window, steps, pads, kind, *arrays)
+    where = _whole("mask", _positions(mask, (x.shape[0], *size)))
+    arrays = lift(_whole("x", x), where, None if base is None else _whole("base", base))
+    return _whole("the result", _run(window, steps, pads, kind, *arrays))
+
+
+def _whole(name: str, value: jax.Array) -> jax.Array:
+    """Images are not split: XLA's gradient of a maximum over split windows is wrong."""
+    why = "a window reads pixels around its own, so every shard needs whole images"
+    return kept_whole("masked_pool", name, value, (0, 3)[: value.ndim - 2], why)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))

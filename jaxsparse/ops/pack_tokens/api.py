@@ -17,6 +17,7 @@ from jaxsparse.core.checks import as_array, check_array, check_whole
 from jaxsparse.core.integers import check_count
 from jaxsparse.core.masks import check_mask
 from jaxsparse.core.variables import takes_variables
+from jaxsparse.ffi.whole import kept_whole
 from jaxsparse.index.packing import TokenPacking, packing_of
 from jaxsparse.select.config import settings
 
@@ -54,6 +55,7 @@ def pack_tokens(
     check_array("x", x, least=2)
     x = as_array("x", x)
     check_whole("x", x, _TOGETHER)
+    x = kept_whole("pack_tokens", "x", x, range(2, x.ndim), _TOGETHER)
     shape = (x.shape[0], x.shape[1])
     if isinstance(mask, TokenPacking):
         packing = _fit(mask, shape, "x's tokens are")
@@ -63,6 +65,7 @@ def pack_tokens(
     takes = "a bool mask or a TokenPacking"
     mask = check_mask("mask", mask, shape, fixed=1, of="x's tokens are", takes=takes)
     check_whole("mask", mask, _TOGETHER)
+    mask = kept_whole("pack_tokens", "mask", mask, (), _TOGETHER)
     room = None if capacity is None else check_count("capacity", capacity)
     packing = packing_of(mask, room)
     if room is not None:
@@ -94,6 +97,7 @@ def unpack_tokens(
     check_array("packed", packed, least=1)
     packed = as_array("packed", packed)
     check_whole("packed", packed, _TOGETHER)
+    packed = kept_whole("unpack_tokens", "packed", packed, range(1, packed.ndim), _TOGETHER)
     if not isinstance(packing, TokenPacking):
         raise TypeError(
             f"packing must be the TokenPacking of js.pack_tokens, not {type(packing).__name__}"

@@ -82,7 +82,7 @@ def _piece(
     pruned: PrunedWeight, geometry: tuple[Any, ...], options: tuple[Any, ...], x: Any
 ) -> jax.Array:
     params, x = prepare(x, pruned, *geometry, *options)
-    return run(params, x, pruned.values, options[0])
+    return run(params, x, pruned, options[0])
 
 
 def prepare(
@@ -101,7 +101,7 @@ def prepare(
     """The checks of `pruned_conv`: the call's parameters, and x as an array."""
     check_plan(pruned, "conv")
     if layout not in LAYOUTS:
-        raise ValueError(f"layout={layout!r} is none of {', '.join(LAYOUTS)}")
+        raise ValueError(f"layout={layout!r} is not one of {', '.join(LAYOUTS)}")
     check_rank("x", x, 4, layout)
     x = jnp.asarray(x)
     first = layout == "NCHW"

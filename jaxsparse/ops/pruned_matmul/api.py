@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import weakref
 from typing import Any
 
 import jax
@@ -30,8 +31,10 @@ from jaxsparse.core.types import Activation
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
+from jaxsparse.ffi.whole import first_axis_alone
 from jaxsparse.ops.pruned_matmul.core import PrunedParams, apply
 from jaxsparse.ops.pruned_matmul.run import Frozen, choose, pointwise
+from jaxsparse.pruned.plan import Plan
 from jaxsparse.pruned.weight import PrunedWeight
 from jaxsparse.select.explain import record
 from jaxsparse.select.work import result, work
@@ -80,13 +83,13 @@ def pruned_matmul(
         part: Any = functools.partial(_piece, pruned, options)
         return in_pieces(part, {"x": x}, 64 if np.ndim(x) == 2 else 1, rest=why)
     params, flat = prepare(x, pruned, *options)
-    y = run(params, flat, pruned.values, bias)
+    y = run(params, flat, pruned, bias)
     return y.reshape(*np.shape(x)[:-1], pruned.pattern.n_out)
 
 
 def _piece(pruned: PrunedWeight, options: tuple[Any, ...], x: jax.Array) -> jax.Array:
     params, flat = prepare(x, pruned, *options)
-    return run(params, flat, pruned.values, options[0]).reshape(*x.shape[:-1], params.pattern.n_out)
+    return run(params, flat, pruned, options[0]).reshape(*x.shape[:-1], params.pattern.n_out)
 
 
 def prepare(
@@ -116,7 +119,7 @@ def prepare(
     rows = math.prod(x.shape[:-1])
     check_offsets("x", (rows, x.shape[-1]))
     check_offsets("the result", (rows, pruned.pattern.n_out))
-    return params, x.reshape(rows, x.shape[-1])
+    return params, first_axis_alone("pruned_matmul", "x", x, 1).reshape(rows, x.shape[-1])
 
 
 def check_plan(pruned: object, kind: str) -> None:
@@ -186,11 +189,12 @@ class KeptCount:
 
 
 def run(
-    params: PrunedParams, x: jax.Array, values: jax.Array | np.ndarray, bias: ArrayLike | None
+    params: PrunedParams, x: jax.Array, pruned: PrunedWeight, bias: ArrayLike | None
 ) -> jax.Array:
     """Note the call for `js.explain`, then run it; values that are a constant of the trace become
     part of its key.
     """
+    values: Any = pruned.values
     if is_traced(x) and not is_traced(values):
         params = dataclasses.replace(params, frozen=Frozen(values))
         values = jnp.zeros(0, values.dtype)
@@ -218,9 +222,25 @@ def run(
     )
     if bias is not None:
         bias = jnp.asarray(bias).astype(jnp.float32)
-    return _run(params, *lift(x, jnp.asarray(values), bias))
+    return _jit_of(pruned.plan, params)(*lift(x, jnp.asarray(values), bias))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _run(params: PrunedParams, x: jax.Array, values: jax.Array, bias: jax.Array | None) -> Any:
-    return apply(params, x, values, bias)
+#: JAX keeps the static arguments of a jitted function after the function is gone: here they would
+#: hold the pattern and the frozen values. So each plan has jitted functions without any, which go
+#: with it; what they keep does not refer to the plan.
+_JITS: weakref.WeakKeyDictionary[Plan, dict[PrunedParams, Any]] = weakref.WeakKeyDictionary()
+_MOST_JITS = 64  # of a plan
+
+
+def _jit_of(owner: Plan, params: PrunedParams) -> Any:
+    mine = _JITS.setdefault(owner, {})
+    found = mine.get(params)
+    if found is None:
+
+        def pruned_product(x: jax.Array, values: jax.Array, bias: jax.Array | None) -> jax.Array:
+            return apply(params, x, values, bias)
+
+        while len(mine) >= _MOST_JITS:
+            mine.pop(next(iter(mine), params), None)
+        found = mine.setdefault(params, jax.jit(pruned_product))
+    return found

@@ -29,6 +29,7 @@ from jaxsparse.reference.pruned_matmul import pruned_matmul
 from jaxsparse.select.choice import Choice
 from jaxsparse.select.config import settings
 from jaxsparse.select.pruned import PrunedProblem, against
+from jaxsparse.select.select import run as run_choice
 
 
 class Frozen:
@@ -194,21 +195,42 @@ def _native(
     p, x, shape = pointwise(p, x)
     if 0 in shape:
         return jnp.zeros(shape, p.out_dtype)
-    run, owner = _executed(p, platform, x)
-    if owner is None:
-        return run(x, values, bias).reshape(shape)
+    choice, _, candidate = choose(p, platform, x)
     elsewhere = None
     if not settings().demanded(p.asked):
-        elsewhere, _ = _executed(p, platform, x, portable=True)
-    return in_this_process(run, owner, elsewhere, x, values, bias).reshape(shape)
+        other, _, packing = choose(p, platform, x, portable=True)
+        elsewhere = _executed(p, platform, x, other.first, packing)[0]
+    branches: dict[str, Callable[..., jax.Array]] = {
+        name: functools.partial(_branch, p, platform, name, candidate, elsewhere)
+        for name in choice.names
+    }
+    run = run_choice(problem_of(p, platform, x).known, choice, branches, jnp.int32(0))
+    return run(x, values, bias).reshape(shape)
+
+
+def _branch(
+    p: PrunedParams,
+    platform: str,
+    name: str,
+    candidate: Any,
+    elsewhere: Callable[..., jax.Array] | None,
+    x: jax.Array,
+    values: jax.Array,
+    bias: jax.Array | None,
+) -> jax.Array:
+    """One executor; where it is lowered for another process, and may not leave this one,
+    `elsewhere`.
+    """
+    run, owner = _executed(p, platform, x, name, candidate)
+    if owner is None:
+        return run(x, values, bias)
+    return in_this_process(run, owner, elsewhere, x, values, bias)
 
 
 def _executed(
-    p: PrunedParams, platform: str, x: jax.Array, *, portable: bool = False
+    p: PrunedParams, platform: str, x: jax.Array, name: str, candidate: Any
 ) -> tuple[Callable[..., jax.Array], Any]:
-    """(x, values, bias) -> out with the executor that is chosen, and what must live as long."""
-    choice, _, candidate = choose(p, platform, x, portable=portable)
-    name = choice.first
+    """(x, values, bias) -> out with an executor, and what must live as long."""
     if name == "dense":
         return functools.partial(_reference, p), None
     known = None if p.frozen is None else np.asarray(p.frozen.values)

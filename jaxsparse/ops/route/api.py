@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,29 +14,14 @@ from jaxtyping import Int
 from jaxsparse.core.checks import check_rank
 from jaxsparse.core.integers import as_int32, check_count
 from jaxsparse.core.variables import takes_variables
-from jaxsparse.ffi import Implementation, Rule, check_sharding, dispatch, ffi_call, partitioned
+from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.ffi.register import native
+from jaxsparse.ffi.whole import kept_whole
+from jaxsparse.index.experts import Routing as Routing
 from jaxsparse.reference import route as reference
 from jaxsparse.select.config import settings
 from jaxsparse.select.explain import Counted, record
-
-
-class Routing(NamedTuple):
-    """Assignments of tokens to experts, sorted by expert; `A = tokens * top_k`.
-
-    Attributes:
-        order: int32[A]: the position in the flattened `expert_ids` of the assignment that sorted
-            row i serves.
-        gather: int32[A]: the token that sorted row i reads, `order // top_k`.
-        scatter: int32[A]: the token that it is summed into; equal to `gather`.
-        group_sizes: int32[num_experts]: sorted rows of each expert.
-    """
-
-    order: jax.Array
-    gather: jax.Array
-    scatter: jax.Array
-    group_sizes: jax.Array
 
 
 @takes_variables
@@ -65,9 +50,8 @@ def route(
             when a named implementation cannot run.
     """
     check_rank("expert_ids", expert_ids, 2)
-    check_sharding(expert_ids)
     # An id that int32 cannot hold must not wrap into range.
-    expert_ids = as_int32("expert_ids", expert_ids)
+    expert_ids = kept_whole("route", "expert_ids", as_int32("expert_ids", expert_ids), (), _WHY)
     num_experts = check_count("num_experts", num_experts)
     if expert_ids.size >= 2**31:
         raise ValueError(f"expert_ids has shape {expert_ids.shape}: 2^31 - 1 assignments at most")
@@ -105,6 +89,10 @@ def _run(
     return order[0], source[0], source[0], sizes[0]
 
 
+_WHY = (
+    "the assignments of all tokens are sorted together: call route inside jax.shard_map, where "
+    "each shard sorts its own"
+)
 #: A mesh splits lists of assignments, and none of them.
 _MESH_RULE = Rule(
     "route",
@@ -113,10 +101,7 @@ _MESH_RULE = Rule(
     ("l",),
     ("expert_ids",),
     from_end=True,
-    why={
-        "a": "the assignments of all tokens are sorted together: call route inside jax.shard_map, "
-        "where each shard sorts its own"
-    },
+    why={"a": _WHY},
 )
 
 

@@ -27,6 +27,7 @@ from jaxsparse.ops.sparse_attention.checks import (
     check_tokens,
 )
 from jaxsparse.ops.sparse_attention.core import AttentionParams, Mask, attend
+from jaxsparse.ops.sparse_attention.other_names import answers_other_names
 from jaxsparse.ops.sparse_attention.run import OFFERED, describe
 from jaxsparse.select.explain import Counted, record
 from jaxsparse.select.work import Work, result, work
@@ -71,6 +72,7 @@ def sparse_attention(
 ) -> tuple[Attended, LogSumExp]: ...
 
 
+@answers_other_names
 @takes_variables
 def sparse_attention(
     q: Float[ArrayLike, "B T N H"],

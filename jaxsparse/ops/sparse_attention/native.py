@@ -20,6 +20,10 @@ VECTOR = 8
 #: Bytes of the counter that hands out query tiles.
 _COUNTER = 4
 
+#: Lists of keys are split into as many CTAs as fill a large GPU some four times, but there is
+#: no more than one for each so many keys; a CTA takes so many rows of queries.
+_SPLIT_CTAS, _SPLIT_KEYS, _SPLIT_ROWS = 1536, 256, 32
+
 
 def forward(
     p: AttentionParams, platform: str, variant: str, *args: jax.Array
@@ -32,13 +36,26 @@ def forward(
         [
             ((batch, q_len, heads, a.v.shape[3]), a.q.dtype),
             ((batch, heads, q_len), np.float32),
-            ((_COUNTER if variant == "wgmma" else 0,), np.uint8),
+            ((_scratch(variant, a),), np.uint8),
         ],
         *map(_present, a),
         variant=NUMBERS[platform][variant],
         **_attributes(p),
     )
     return out[..., :v_depth], lse
+
+
+def _scratch(variant: str, a: Forward) -> int:
+    """Bytes of a forward call's workspace."""
+    if variant == "wgmma":
+        return _COUNTER
+    if variant != "split":
+        return 0
+    (batch, q_len, heads, _), (_, kv_len, kv_heads, v_depth) = a.q.shape, a.v.shape
+    pack = heads // kv_heads if a.kv_counts.shape[1] == 1 else 1
+    ctas = batch * (heads // pack) * -(-pack * q_len // _SPLIT_ROWS)
+    splits = max(1, min(_SPLIT_CTAS // ctas, -(-kv_len // _SPLIT_KEYS)))
+    return 4 * splits * batch * heads * q_len * (v_depth + 1) if splits > 1 else 0
 
 
 def backward(

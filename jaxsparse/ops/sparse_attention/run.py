@@ -83,9 +83,11 @@ def problem_of(
     blocks: int,
     slots: int,
     added: bool,
+    gradient: bool = False,
 ) -> AttentionProblem:
     """What the choice for one call depends on: `shapes` are those of q, k and v, `blocks` and
-    `slots` are the whole mask's, `added` says that there are slopes or a bias.
+    `slots` are the whole mask's, `added` says that there are slopes or a bias, `gradient` that the
+    call is of the gradient.
     """
     q, k, v = shapes
     return AttentionProblem(
@@ -101,6 +103,7 @@ def problem_of(
         p.scale,
         added or p.soft_cap > 0,
         p.implementation is not None,
+        gradient,
     )
 
 
@@ -135,7 +138,8 @@ def _chosen(
     blocks = math.prod(arrays.kv_blocks.shape)
     added = arrays.slopes is not None or arrays.bias is not None
     shapes = arrays.q, arrays.k, arrays.v
-    problem = problem_of(p, platform, shapes, blocks, arrays.words.shape[0], added)
+    gradient = isinstance(arrays, Backward)
+    problem = problem_of(p, platform, shapes, blocks, arrays.words.shape[0], added, gradient)
     choice = choose(OP, problem)
     branches = {
         name: functools.partial(dense, p)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxsparse.core.batching import fold
 from jaxsparse.core.checks import check_positive, check_rank
@@ -21,27 +21,15 @@ from jaxsparse.core.differentiable import differentiable, tangent_of
 from jaxsparse.core.masks import check_mask
 from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
 from jaxsparse.ffi.call import lift
+from jaxsparse.ffi.mesh import sharded_as
 from jaxsparse.ffi.platform import Name, implementation_key, plan, wishes
+from jaxsparse.index.experts import TopExperts as TopExperts
 from jaxsparse.reference import top_experts as reference
 from jaxsparse.select.explain import record
 
 MOST_EXPERTS = 1024  # of the CUDA kernel; more are chosen by XLA's own operations
 OFFERED = ("cuda", "cpu", "reference")
 _MOST_PARTS, _PART_TOKENS = 264, 16
-
-
-class TopExperts(NamedTuple):
-    """What a router chose for each token.
-
-    Attributes:
-        ids: int32[t, top_k]: a token's experts, the best first; -1 for a token that does not count.
-        weights: float32[t, top_k]: their probabilities, or shares of them; 0 for such a token.
-        sums: float32[experts]: each expert's probability, summed over the tokens that count.
-    """
-
-    ids: jax.Array
-    weights: jax.Array
-    sums: jax.Array
 
 
 class _Options(NamedTuple):
@@ -81,12 +69,26 @@ def top_experts(
     top_k = check_positive("top_k", top_k)
     if top_k > logits.shape[1]:
         raise ValueError(f"top_k={top_k} is more than the {logits.shape[1]} experts of logits")
-    implementation = _that_takes(logits.shape[1], implementation)
+    present = None if counts is None else counts[None]
+    ids, weights, sums = top_experts_of_lists(
+        logits[None], top_k, mask=present, normalize=normalize, implementation=implementation
+    )
+    return TopExperts(ids[0], weights[0], sums[0])
+
+
+def top_experts_of_lists(
+    logits: Float[Array, "l t experts"],
+    top_k: int,
+    *,
+    mask: Bool[Array, "l t"] | None = None,
+    normalize: bool = False,
+    implementation: Implementation = None,
+) -> TopExperts:
+    """`top_experts` of each list, on arrays that fit; a mesh splits the lists and the tokens."""
+    implementation = _that_takes(logits.shape[-1], implementation)
     _record(logits, implementation)
     options = _Options(top_k, bool(normalize), implementation_key(implementation))
-    lifted = lift(logits[None], None if counts is None else counts[None])
-    ids, weights, sums = cast(Any, _choose(options, *lifted))
-    return TopExperts(ids[0], weights[0], sums[0])
+    return TopExperts(*cast(Any, _choose(options, *lift(logits, mask))))
 
 
 def _arrays(logits: Any, mask: Any) -> tuple[jax.Array, jax.Array | None]:
@@ -117,7 +119,7 @@ def _that_takes(experts: int, implementation: Implementation) -> Implementation:
 
 def _record(logits: jax.Array, implementation: Implementation) -> None:
     """For `js.explain`."""
-    tokens, experts = logits.shape
+    tokens, experts = logits.shape[0] * logits.shape[1], logits.shape[2]
     implementations = plan("top_experts", implementation, OFFERED)
     against = {}
     if experts > MOST_EXPERTS and implementations.get("cuda") == "cuda":
@@ -145,7 +147,8 @@ def _choose_fwd(options: _Options, logits: jax.Array, counts: jax.Array | None):
 def _choose_bwd(options: _Options, saved: Any, cts: tuple[jax.Array, ...]):
     logits, counts, ids = saved
     smooth = functools.partial(_smooth, options, counts, ids)
-    return jax.vjp(smooth, logits)[1](cts[1:])[0], None
+    found, pull = jax.vjp(smooth, logits)
+    return pull(tuple(map(sharded_as, cts[1:], found)))[0], None
 
 
 def _choose_tangent(options: _Options, saved: Any, tangents: Any):

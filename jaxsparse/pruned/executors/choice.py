@@ -2,7 +2,8 @@
 
 import hashlib
 import threading
-from collections import OrderedDict
+import weakref
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +40,7 @@ def executor(platform: str, name: str) -> Executor:
         if found.name == name:
             return found
     names = ", ".join(e.name for e in EXECUTORS[platform])
-    raise ValueError(f"executor {name!r} is none of {platform}'s: {names}")
+    raise ValueError(f"executor {name!r} is not one of {platform}'s: {names}")
 
 
 def against(problem: Problem, constant: bool = True) -> dict[str, str]:
@@ -59,9 +60,12 @@ class Latest:
         self._most, self._most_bytes = most, most_bytes
         self._kept: OrderedDict[Any, Packed] = OrderedDict()
         self._lock = threading.Lock()
+        self._gone: deque[Any] = deque()
 
     def get(self, key: Any, make: Callable[[], Packed]) -> Packed:
         """What `make` gave for `key`, or gives now."""
+        while self._gone:
+            self._drop(self._gone.popleft())
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -74,6 +78,18 @@ class Latest:
             while len(self._kept) > 1 and (len(self._kept) > self._most or self._heavy()):
                 dropped.append(self._kept.popitem(last=False))
         return made
+
+    def drop_with(self, owner: Any, key: Any) -> None:
+        """Keep what was made for `key` no longer than `owner` lives, and the next call after it.
+
+        An object may be collected while the lock is held: its end is noted, and no more.
+        """
+        weakref.finalize(owner, self._gone.append, key).atexit = False
+
+    def _drop(self, key: Any) -> None:
+        with self._lock:
+            gone = self._kept.pop(key, None)
+        del gone  # outside of the lock
 
     def _heavy(self) -> bool:
         return sum(packed.nbytes for packed in self._kept.values()) > self._most_bytes
@@ -96,12 +112,20 @@ def packed(problem: Problem, name: str, candidate: Any, values: np.ndarray | Non
         candidate: one of its tunables, None for its own choice.
         values: the kept values where they are known.
     """
+
+    def _kept(key: Any, make: Callable[[], Packed]) -> Packed:
+        def made() -> Packed:
+            _operands.drop_with(problem.pattern, key)
+            return make()
+
+        return _operands.get(key, made)
+
     chosen = executor(problem.platform, name)
     if not chosen.needs_values:
-        return _operands.get((problem, name, candidate), lambda: chosen.pack(problem, candidate))
+        return _kept((problem.key, name, candidate), lambda: chosen.pack(problem, candidate))
     if values is None:
         raise ValueError(f"{name}: {pruned.OPERAND}")
     known = np.ascontiguousarray(values, np.float32)
     digest = hashlib.sha256(known.tobytes()).digest()
-    key = (problem, name, candidate, digest)
-    return _operands.get(key, lambda: chosen.pack(problem, candidate, known))
+    key = (problem.key, name, candidate, digest)
+    return _kept(key, lambda: chosen.pack(problem, candidate, known))

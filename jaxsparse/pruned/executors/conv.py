@@ -12,12 +12,14 @@ from jaxsparse.pruned.executors.decode import built
 from jaxsparse.pruned.executors.dense import DENSE_CUDA
 from jaxsparse.pruned.layouts.conv import MOST_STRIDE, Layout, Tile
 from jaxsparse.pruned.layouts.conv_windows import pack_windows
+from jaxsparse.select.table import Measured
 
 WINDOWS = 24
 _CANDIDATES = 40
 # Where it beat XLA's float32 in every measurement (docs/kernels/pruned_conv_gpu.md): the largest
-# density, and how much dearer than estimated it may be: a share, and microseconds.
-_WON_DENSITY, _MARGIN, _MARGIN_US = 0.175, 1.1, 1.0
+# density (`won_density`), and how much dearer than estimated it may be: a share (`margin`), and
+# microseconds (`margin_us`).
+_MEASURED = Measured("pruned_windows", "cuda")
 
 
 def _against(problem: Problem) -> str | None:
@@ -85,9 +87,10 @@ def _won(problem: Problem) -> bool:
     pattern = problem.pattern
     if problem.geometry is None or problem.dtype != "float32" or problem.precision != "highest":
         return False
-    if pattern.density > _WON_DENSITY or pattern.groups > 1:
+    if pattern.density > _MEASURED("won_density") or pattern.groups > 1:
         return False
-    return _MARGIN * _cost(problem) + _MARGIN_US <= DENSE_CUDA.cost(problem)
+    expected = _MEASURED("margin") * _cost(problem) + _MEASURED("margin_us")
+    return expected <= DENSE_CUDA.cost(problem)
 
 
 CONV_EXECUTORS = (Executor("windows", "cuda", _against, _cost, _pack, _candidates, _won),)

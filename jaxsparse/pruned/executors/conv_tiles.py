@@ -11,6 +11,7 @@ from jaxsparse.core.device import CLOCK, MOST_SHARED_BYTES, MULTIPROCESSORS, sha
 from jaxsparse.core.geometry import Geometry
 from jaxsparse.pruned.executor import Problem
 from jaxsparse.pruned.layouts.conv import Layout, Tile
+from jaxsparse.select.table import Measured
 
 VARIANTS = (
     *((1, 2), (1, 4), (1, 8), (2, 4), (4, 2), (4, 4), (4, 7), (4, 8), (4, 13)),
@@ -18,18 +19,15 @@ VARIANTS = (
 )
 _REGISTERS = {(1, 2): 80, (1, 4): 80, (1, 8): 96, (2, 4): 88}  # of a lane; 96, from 28 sums on 128
 _PLACES = (64, 128, 224, 256, 416, 512, 1024)
-# Microseconds of a call, and of a megabyte of the image and the result.
-_CALL, _MEGABYTE = 3.2, 0.072
-# Cycles: of a block; of a round of outputs; of a chunk of channels.
-_START, _ROUND, _CHUNK = 2350.0, 2000.0, 2070.0
-# Cycles a quad takes a lone warp, and each of its positions; cycles of shared memory for a result.
-_QUAD_ALONE, _POSITION_ALONE, _RESULT = 79.9, 0.215, 0.051
-# NCHW and NHWC: cycles that a float takes on its way to shared memory, and a sum to the result.
-_FLOAT, _STORE = {True: 0.168, False: 0.231}, {True: 59.3, False: 194.0}
-_APART = 0.19  # of a float in NCHW: more where the stride takes a plane apart
-_UNEVEN = 0.304  # warps wait for one another at the end of a chunk: by one root of their quads
-_BOTH = 0.764  # of the shorter of waiting and of shared memory's work is not hidden
-_LONG = 1.2  # tiles of 13 positions that were measured in NHWC took a tenth longer or more
+# Microseconds of a `call`, and of a `megabyte` of the image and the result. Cycles: of a block
+# (`start`); of a `round` of outputs; of a `chunk` of channels; that a quad takes a lone warp
+# (`quad_alone`), and each of its positions; of shared memory for a `result`; that a `float` takes
+# on its way to shared memory, and a sum to the result (`store`), in NCHW and NHWC. `apart`, of a
+# float in NCHW: more where the stride takes a plane apart. `uneven`: warps wait for one another at
+# the end of a chunk, by one root of their quads. `both`: of the shorter of waiting and of shared
+# memory's work, what is not hidden. `long`: tiles of 13 positions took a tenth longer or more in
+# NHWC.
+_MEASURED = Measured("pruned_windows", "cuda")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,28 +152,38 @@ def cost(window: Window, layout: Layout) -> float:
     )
     at_once = max(1, at_once)
     quads = (window.kept / (window.outputs * chunks) / 4 + 0.45) * tile.outputs * tile.rounds
-    uneven = _UNEVEN * max(quads, 1.0) ** -0.5 if chunks > 1 else 0.0
+    uneven = _MEASURED("uneven") * max(quads, 1.0) ** -0.5 if chunks > 1 else 0.0
     floats = layout.planes * layout.plane
-    moving = _FLOAT[first] * (1.0 + _APART * (first and layout.planes > 1))
+    layout_name = "NCHW" if first else "NHWC"
+    moving = _MEASURED("float", layout_name) * (
+        1.0 + _MEASURED("apart") * (first and layout.planes > 1)
+    )
     shared = tile.warps * quads * chunks * 4 * tile.positions * (1.0 + uneven)
     shared += moving * window.channels * floats
-    shared += _RESULT * tile.rows * tile.cols * tile.images * min(window.outputs, tile.slab)
-    alone = chunks * (_CHUNK + quads * (_QUAD_ALONE + _POSITION_ALONE * tile.positions))
-    alone += _STORE[first] * tile.rounds * sums
+    shared += (
+        _MEASURED("result") * tile.rows * tile.cols * tile.images * min(window.outputs, tile.slab)
+    )
+    alone = chunks * (
+        _MEASURED("chunk")
+        + quads * (_MEASURED("quad_alone") + _MEASURED("position_alone") * tile.positions)
+    )
+    alone += _MEASURED("store", layout_name) * tile.rounds * sums
     alone += moving * min(tile.chunk, window.channels) * floats
-    once = _START + (tile.rounds - 1) * _ROUND
+    once = _MEASURED("start") + (tile.rounds - 1) * _MEASURED("round")
     whole, rest = divmod(-(-blocks // MULTIPROCESSORS), at_once)
     cycles = whole * (once + _together(alone, at_once * shared))
     if rest:
         cycles += once + _together(alone, rest * shared)
     if not first and tile.positions > 8:
-        cycles *= _LONG
+        cycles *= _MEASURED("long")
     elements = window.channels * height * width + window.outputs * out_height * out_width
-    return _CALL + cycles / CLOCK + _MEGABYTE * 4e-6 * window.batch * elements
+    return (
+        _MEASURED("call") + cycles / CLOCK + _MEASURED("megabyte") * 4e-6 * window.batch * elements
+    )
 
 
 def _together(waiting: float, working: float) -> float:
-    return max(waiting, working) + _BOTH * min(waiting, working)
+    return max(waiting, working) + _MEASURED("both") * min(waiting, working)
 
 
 def best(problem: Problem) -> tuple[tuple[float, Layout], ...]:

@@ -19,19 +19,18 @@ from jaxsparse.pruned.executors.decode import DECODE_EXECUTORS, built
 from jaxsparse.pruned.executors.split import SPLIT_EXECUTOR
 from jaxsparse.pruned.executors.vectors import VECTORS_EXECUTOR
 from jaxsparse.pruned.layouts.rows import pack_rows
+from jaxsparse.select.table import Measured
 from jaxsparse.select.variants import table
 
 ROWS, CODE = 16, 19
-_LAUNCH = 2.5
-_QUAD_CYCLES = {1: 13.8, 2: 14.5, 4: 22.0}  # by rows of a lane
-_RUN_CYCLES = 75.0
-# Where `code` beat cuBLAS's float32 in every measurement (docs/kernels/pruned_gpu.md).
-_WON_ROWS, _WON_INPUTS, _WON_OUTPUTS, _WON_DENSITY = 1_568, (32, 2048), (64, 2048), 0.105
-_WON_ROWS_SHORT, _SHORT = 784, 10_000  # with so few kept weights
-_WON_ROWS_SPLIT = 392  # where clusters may split the inputs
-_FEW_ROWS = 4096
-_FEW_BLOCKS = 28  # of long code: fewer are made more by splitting the inputs
-_LEAST_WAVE = 100  # blocks, one a multiprocessor, that leave few of them over
+# `launch` in microseconds; cycles of a quad by rows of a lane, and of a run; how much `slower`
+# fewer warps are.
+_ROWS = Measured("pruned_rows", "cuda")
+# `won_*`: where `code` beat cuBLAS's float32 in every measurement (docs/kernels/pruned_gpu.md);
+# with fewer kept weights than `short` from `won_rows_short`, where clusters may split the inputs
+# from `won_rows_split`. `few_blocks` of long code: fewer are made more by splitting the inputs.
+# `least_wave`: blocks, one a multiprocessor, that leave few of them over.
+_MEASURED = Measured("pruned_code", "cuda")
 
 
 def _variants() -> dict[str, Any]:
@@ -74,9 +73,9 @@ def _rows_time(pattern: Any, m: int, f: dict[str, Any], warps: int) -> float:
     kept = pattern.entries / max(1, pattern.n_out * chunks)
     quads = runs * (kept / 4 + 0.45)
     blocks = max(1.0, -(-m // (32 * f["rows"])) * slabs / MULTIPROCESSORS)
-    slower = {4: 1.3, 8: 1.1, 16: 1.0}[warps]
-    cycles = blocks * (quads * _QUAD_CYCLES[f["rows"]] + runs * _RUN_CYCLES) * slower
-    return _LAUNCH + cycles / CLOCK
+    slower = _ROWS("slower", str(warps))
+    each = quads * _ROWS("quad_cycles", str(f["rows"])) + runs * _ROWS("run_cycles")
+    return _ROWS("launch") + blocks * each * slower / CLOCK
 
 
 def _rows_cost(problem: Problem) -> float:
@@ -147,7 +146,7 @@ def _code_shape(problem: Problem) -> CodeShape:
         blocks = -(-problem.positions // (32 * high)) * -(-n // 128)
         if blocks > MULTIPROCESSORS >= -(-tiles // 8) * -(-n // 128) and clusters():
             return CodeShape(64, 2, 8)
-        if blocks >= _FEW_BLOCKS:
+        if blocks >= _MEASURED("few_blocks"):
             split = clusters() and blocks < 100 and chunks >= 64
             return CodeShape(32, 4, high, 2 if split else 1)
         parts = _code_parts(problem, chunks, -(-tiles // high) * slices)
@@ -155,7 +154,7 @@ def _code_shape(problem: Problem) -> CodeShape:
     if _long(problem):
         blocks = -(-tiles // 7) * slices
         parts = _code_parts(problem, chunks, blocks)
-        if parts > 1 and blocks * parts >= _LEAST_WAVE:
+        if parts > 1 and blocks * parts >= _MEASURED("least_wave"):
             return CodeShape(min(64, whole), 1, 7, parts)
         return CodeShape(min(64, whole), 1, min((4, 7), key=lambda t: _warps(tiles, slices, t)))
     if tiles * slices >= 16 * MULTIPROCESSORS:
@@ -173,7 +172,7 @@ def _code_parts(problem: Problem, chunks: int, blocks: int) -> int:
     """Blocks of a cluster that split the inputs, of code that has `blocks` without: one a
     multiprocessor, two with few rows.
     """
-    most = MULTIPROCESSORS if problem.positions >= _WON_ROWS else 2 * MULTIPROCESSORS
+    most = MULTIPROCESSORS if problem.positions >= _MEASURED("won_rows") else 2 * MULTIPROCESSORS
     able = [p for p in (2, 4, 8) if clusters() and 4 * p <= chunks and blocks * p <= most]
     return max(able, default=1)
 
@@ -188,33 +187,40 @@ def _code_cost(problem: Problem) -> float:
     # Products, the passes over x, or the code that each warp waits for: what takes longest.
     pattern, shape = problem.pattern, _code_shape(problem)
     m, slices = problem.positions, -(-pattern.n_out // shape.slice_width)
-    products = m * pattern.entries / (MULTIPROCESSORS * 30.0 * CLOCK)
+    products = m * pattern.entries
+    products /= MULTIPROCESSORS * _MEASURED("products_a_cycle") * CLOCK
     passes = -(-slices // shape.mates)
-    moved = 4.0 * m * (pattern.n_in * passes + pattern.n_out) / 3.9e6
+    moved = 4.0 * m * (pattern.n_in * passes + pattern.n_out)
+    moved /= _MEASURED("bytes_per_us")
     streams = shape.mates if shape.parts == 1 else 4
-    fetched = 3.56 * streams * pattern.entries / (slices * shape.parts) / CLOCK
+    fetched = _MEASURED("fetch_cycles") * streams * pattern.entries / (slices * shape.parts) / CLOCK
     modules = min(passes, -(-pattern.entries // MODULE_PRODUCTS))
-    if shape.parts > 1 and shape.mates == 1 and _WON_ROWS <= m <= _FEW_ROWS:
+    if shape.parts > 1 and shape.mates == 1 and _MEASURED("won_rows") <= m <= _MEASURED("few_rows"):
         # As measured: 9 cycles an instruction, and the meetings of the cluster.
-        fetched, products, moved = 3.0 + 0.64 * fetched, 3.0 + products, 3.0 + 0.6 * moved
-    elif _long(problem) and m <= _FEW_ROWS:
+        more, code, bytes_ = _MEASURED.several("cluster")
+        fetched, products, moved = more + code * fetched, more + products, more + bytes_ * moved
+    elif _long(problem) and m <= _MEASURED("few_rows"):
         # As measured: few rows share the code.
-        fetched, products, moved = 1.5 * fetched, 1.5 * products, 1.5 * moved
-    return _LAUNCH + 0.8 * (modules - 1) + max(products, moved, fetched)
+        share = _MEASURED("few_share")
+        fetched, products, moved = share * fetched, share * products, share * moved
+    begin = _MEASURED("launch") + _MEASURED("module") * (modules - 1)
+    return begin + max(products, moved, fetched)
 
 
 def _code_won(problem: Problem) -> bool:
     pattern = problem.pattern
-    least = _WON_ROWS if pattern.entries > _SHORT else _WON_ROWS_SHORT
+    short = pattern.entries <= _MEASURED("short")
+    least = _MEASURED("won_rows_short" if short else "won_rows")
     if _long(problem) and clusters():
-        least = _WON_ROWS_SPLIT
+        least = _MEASURED("won_rows_split")
+    inputs, outputs = map(_MEASURED.several, ("won_inputs", "won_outputs"))
     return (
         problem.dtype == "float32"
         and problem.precision == "highest"
         and problem.positions >= least
-        and _WON_INPUTS[0] <= pattern.n_in <= _WON_INPUTS[1]
-        and _WON_OUTPUTS[0] <= pattern.n_out <= _WON_OUTPUTS[1]
-        and pattern.density <= _WON_DENSITY
+        and inputs[0] <= pattern.n_in <= inputs[1]
+        and outputs[0] <= pattern.n_out <= outputs[1]
+        and pattern.density <= _MEASURED("won_density")
     )
 
 

@@ -12,21 +12,19 @@ from jaxsparse.core.device import MULTIPROCESSORS, clusters, shared_bytes
 from jaxsparse.core.dtypes import HALF
 from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.pruned.layouts import lanes, pairs, runs
+from jaxsparse.select.table import Measured
 from jaxsparse.select.variants import table
 
 LANES, PAIRS, RUNS = 20, 21, 23
 MOST_ROWS, LANES_MOST_ROWS = 64, 16
 PARTS = (1, 2, 4, 8)
-_LAUNCH = 2.5
 _NONE = np.zeros(0, np.int32)
-# Between the sizes where `lanes` and `pairs` beat cuBLAS (docs/kernels/pruned_gpu.md).
-_WON_SIZES, _WON_DENSITY, _PAIRS_WON_SIZE = (4096, 8192), 0.105, 8192
-# Where `runs` did: up to which density with how many rows of x.
-_RUNS_WON_SIZES, _RUNS_WON = (4096, 16384), ((0.105, 8), (0.305, 4), (0.505, 1))
-# Runs of a weight, without padding, for which two blocks a multiprocessor were faster: 4096 x 4096
-# at 90 %, up to 4 rows of x.
-_TWO_BLOCKS_RUNS = (66_000, 132_000)
-_LANES_X_BYTES = 64 << 10  # of a block: more cost more to load than the sums of a cluster
+# `won_*`: between which sizes `lanes` and `pairs` beat cuBLAS (docs/kernels/pruned_gpu.md), and
+# `runs`, up to which density with how many rows of x (`runs_won`, in turn). `two_blocks_runs`: runs
+# of a weight, without padding, for which two blocks a multiprocessor were faster: 4096 x 4096 at 90
+# %, up to 4 rows of x. `lanes_x_bytes` of a block: more cost more to load than the sums of a
+# cluster. `pairs`, `lanes`, `runs`: the terms of their costs.
+_MEASURED = Measured("pruned_decode", "cuda")
 
 
 def built() -> bool:
@@ -70,7 +68,8 @@ def _pairs_cost(problem: Problem) -> float:
     # Fitted to random patterns of 4096 and 8192 inputs and outputs, 50 to 90 % sparse.
     weights = problem.pattern.n_in * problem.pattern.n_out * 1e-6
     kept = 1.0 - (1.0 - problem.pattern.density) ** 2
-    return 6.0 + weights * (0.12 + 0.49 * kept) + 0.17 * problem.positions
+    start, each, pair, row = _MEASURED.several("pairs")
+    return start + weights * (each + pair * kept) + row * problem.positions
 
 
 def _pack_pairs(problem: Problem, candidate: Any) -> Packed:
@@ -117,7 +116,9 @@ def _lanes_choice(problem: Problem) -> tuple[int, int]:
     """Strips and parts: the fewest parts that leave x little to load, then as many strips as keep
     every multiprocessor busy.
     """
-    parts = next((p for p in PARTS if _lanes_shared(problem, p) <= _LANES_X_BYTES), PARTS[-1])
+    parts = next(
+        (p for p in PARTS if _lanes_shared(problem, p) <= _MEASURED("lanes_x_bytes")), PARTS[-1]
+    )
     enough = 0.75 * 32 * MULTIPROCESSORS
     most = [s for s in lanes.STRIPS if problem.pattern.n_out * parts >= s * enough]
     return max(most, default=1), parts
@@ -126,7 +127,8 @@ def _lanes_choice(problem: Problem) -> tuple[int, int]:
 def _lanes_cost(problem: Problem) -> float:
     # Fitted to random patterns of 4096 and 8192 inputs and outputs, 90 % sparse.
     rows = problem.positions
-    return 5.5 + 0.15 * rows + problem.pattern.entries * 1e-6 * (1.1 + 0.09 * rows)
+    start, row, each, more = _MEASURED.several("lanes")
+    return start + row * rows + problem.pattern.entries * 1e-6 * (each + more * rows)
 
 
 def _pack_lanes(problem: Problem, candidate: Any) -> Packed:
@@ -183,7 +185,7 @@ def _runs_choice(problem: Problem) -> tuple[int, int, int]:
     every = _runs_candidates(problem)[1:]
     able = [c for c in every if c[2] == runs.BLOCKS[0]] or every
     bits, parts, blocks = min(able, key=lambda c: (c[1], (c[0] == 8) == _dense(problem)))
-    low, high = _TWO_BLOCKS_RUNS
+    low, high = _MEASURED.several("two_blocks_runs")
     few = problem.positions <= 4 and low <= problem.pattern.entries / runs.ENTRIES <= high
     if few and (bits, parts, runs.BLOCKS[1]) in _runs_candidates(problem):
         blocks = runs.BLOCKS[1]
@@ -197,7 +199,8 @@ def _dense(problem: Problem) -> bool:
 
 def _runs_cost(problem: Problem) -> float:
     rows = problem.positions
-    return 4.0 + 0.1 * rows + problem.pattern.entries * 1e-6 * (0.85 + 0.06 * rows)
+    start, row, each, more = _MEASURED.several("runs")
+    return start + row * rows + problem.pattern.entries * 1e-6 * (each + more * rows)
 
 
 def _pack_runs(problem: Problem, candidate: Any) -> Packed:
@@ -243,9 +246,9 @@ def _runs_candidates(problem: Problem) -> list[Any]:
 
 
 def _measured_sizes(problem: Problem) -> bool:
-    low, high = _WON_SIZES
+    low, high = _MEASURED.several("won_sizes")
     pattern = problem.pattern
-    return pattern.density <= _WON_DENSITY and all(
+    return pattern.density <= _MEASURED("won_density") and all(
         low <= size <= high for size in (pattern.n_in, pattern.n_out)
     )
 
@@ -261,14 +264,16 @@ def _pairs_won(problem: Problem) -> bool:
         clusters()  # measured there, and with the shared memory that its items are cut for
         and problem.positions <= 16
         and _measured_sizes(problem)
-        and min(pattern.n_in, pattern.n_out) >= _PAIRS_WON_SIZE
+        and min(pattern.n_in, pattern.n_out) >= _MEASURED("pairs_won_size")
     )
 
 
 def _runs_won(problem: Problem) -> bool:
-    pattern, (low, high) = problem.pattern, _RUNS_WON_SIZES
-    most = next((rows for density, rows in _RUNS_WON if pattern.density <= density), 0)
-    if pattern.density <= _WON_DENSITY and pattern.n_in * pattern.n_out <= 4200 * 4200:
+    pattern, (low, high) = problem.pattern, _MEASURED.several("runs_won_sizes")
+    won = _MEASURED.several("runs_won")
+    able = zip(won[::2], won[1::2], strict=True)
+    most = next((rows for density, rows in able if pattern.density <= density), 0)
+    if pattern.density <= _MEASURED("won_density") and pattern.n_in * pattern.n_out <= 4200 * 4200:
         most = LANES_MOST_ROWS
     return problem.positions <= most and all(
         low <= size <= high for size in (pattern.n_in, pattern.n_out)

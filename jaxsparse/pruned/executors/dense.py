@@ -4,20 +4,19 @@ import numpy as np
 
 from jaxsparse.core.device import MULTIPROCESSORS, workers
 from jaxsparse.pruned.executor import Executor, Packed, Problem
+from jaxsparse.select.table import Measured
 
 # Of one core, in the units of the estimate for strips (jaxsparse/pruned/strips.py), fitted to 22
-# layers on two cores (docs/kernels/pruned_conv.md): XLA's products and convolutions reach this rate
-# on large layers, and pay for moving their operands, and for packing the weights of a window.
-_PRODUCT_OPS_PER_US, _WINDOW_OPS_PER_US = 2.4e5, 2.05e5
-_CORE_BYTES_PER_US, _PACKED_PER_US = 2.25e4, 9.0e2  # weights packed in one of these
-_CUDA_OPS_PER_US = {"highest": 4.0e7, "tf32": 2.5e8, "half": 4.5e8}
-_CUDA_BYTES_PER_US = 3.0e6
-# XLA's float32 convolutions, fitted to 42 layers and batches (0.71 to 1.27 of what was measured):
-# a tile of 128 positions by 128 outputs pays for the depth of its sums; less where few tiles run,
-# but not below that share; the last wave is partly hidden.
-_TILE, _DEPTH_US, _LEAST_SHARE, _FULL_TILES, _HIDDEN = 128, 0.0707, 0.366, 50, 0.93
-_STRIDED, _WINDOW_BYTES_PER_US, _WINDOW_US = 1.12, 8.1e5, 4.6
-_LAUNCH = {"cpu": 4.0, "cuda": 5.0}
+# layers on two cores (docs/kernels/pruned_conv.md): XLA's products and convolutions reach
+# `product_ops_per_us` and `window_ops_per_us` on large layers, and pay for moving their operands
+# (`bytes_per_us`), and for packing the weights of a window (`packed_per_us`); `launch` a call.
+_CPU = Measured("pruned_dense", "cpu")
+# `ops_per_us` by precision. XLA's float32 convolutions, fitted to 42 layers and batches (0.71 to
+# 1.27 of what was measured): a tile of 128 positions by 128 outputs pays for the depth of its sums
+# (`depth_us`); less where fewer than `full_tiles` run, but not below `least_share`; the last wave
+# is partly `hidden`.
+_CUDA = Measured("pruned_dense", "cuda")
+_TILE = 128
 
 
 def _moved(problem: Problem) -> float:
@@ -34,30 +33,31 @@ def _cost_cpu(problem: Problem) -> float:
     size = problem.pattern.size
     windows = (problem.pattern.window or (1, 1)) != (1, 1)
     work = 2.0 * problem.positions * size
-    work /= _PRODUCT_OPS_PER_US if problem.kind == "matmul" else _WINDOW_OPS_PER_US
-    packing = size / _PACKED_PER_US if windows else 0.0
-    shared = work + packing + _moved(problem) / _CORE_BYTES_PER_US
-    return shared / min(workers(), 16) + _LAUNCH["cpu"]
+    work /= _CPU("product_ops_per_us" if problem.kind == "matmul" else "window_ops_per_us")
+    packing = size / _CPU("packed_per_us") if windows else 0.0
+    shared = work + packing + _moved(problem) / _CPU("bytes_per_us")
+    return shared / min(workers(), 16) + _CPU("launch")
 
 
 def _cost_cuda(problem: Problem) -> float:
     pattern = problem.pattern
     precision = "highest" if problem.precision == "highest" else "tf32"
-    rate = _CUDA_OPS_PER_US["half" if problem.dtype != "float32" else precision]
+    rate = _CUDA("ops_per_us", "half" if problem.dtype != "float32" else precision)
     work = 2.0 * problem.positions * pattern.size / rate
     if problem.kind == "conv" and problem.precision == "highest" and problem.dtype == "float32":
         return _window_us(problem)
-    return max(work, _moved(problem) / _CUDA_BYTES_PER_US) + _LAUNCH["cuda"]
+    return max(work, _moved(problem) / _CUDA("bytes_per_us")) + _CUDA("launch")
 
 
 def _window_us(problem: Problem) -> float:
     pattern = problem.pattern
     tiles = -(-problem.positions // _TILE) * -(-pattern.n_out // _TILE)
-    waves = max(1.0, tiles / MULTIPROCESSORS + 1.0 - _HIDDEN)
-    deep = _DEPTH_US * pattern.n_in * min(1.0, max(_LEAST_SHARE, tiles / _FULL_TILES))
+    waves = max(1.0, tiles / MULTIPROCESSORS + 1.0 - _CUDA("hidden"))
+    share = min(1.0, max(_CUDA("least_share"), tiles / _CUDA("full_tiles")))
+    deep = _CUDA("depth_us") * pattern.n_in * share
     strided = problem.geometry is not None and max(problem.geometry.strides) > 1
-    deep *= _STRIDED if strided else 1.0
-    return _WINDOW_US + waves * deep + _moved(problem) / _WINDOW_BYTES_PER_US
+    deep *= _CUDA("strided") if strided else 1.0
+    return _CUDA("window_us") + waves * deep + _moved(problem) / _CUDA("window_bytes_per_us")
 
 
 def _pack(problem: Problem, candidate: object) -> Packed:

@@ -11,14 +11,15 @@ from jaxsparse.core.device import MULTIPROCESSORS, clusters, shared_bytes
 from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.pruned.executors.decode import built
 from jaxsparse.pruned.layouts.split import INPUTS, MOST_PARTS, OUTPUTS, ROWS, SplitShape, pack_split
+from jaxsparse.select.table import Measured
 
 SPLIT = 25
-# At once, by parts: a cluster lies in one GPC, and what is left over of each runs none. By devices
-# that were asked: 120 of four and 112 or 120 of eight; GPCs differ between devices.
-_FEWER_BLOCKS = {4: 116, 8: 112}
 _ROUNDS = (1, 2, 4, 8)
-# Where it beat cuBLAS's float32 in every measurement (docs/kernels/pruned_gpu.md).
-_WON_ROWS, _WON_SIZES, _WON_ENTRIES, _WON_DENSITY = (49, 4096), (256, 2048), 6_000, 0.105
+# `fewer_blocks` at once, by parts: a cluster lies in one GPC, and what is left over of each runs
+# none; GPCs differ between devices. `won_*`: where it beat cuBLAS's float32 in every measurement
+# (docs/kernels/pruned_gpu.md). The others are the terms of `_time`.
+_MEASURED = Measured("pruned_split", "cuda")
+_CLUSTERS = (4, 8)  # parts whose clusters leave multiprocessors over
 
 
 def _against(problem: Problem) -> str | None:
@@ -64,15 +65,21 @@ def _time(problem: Problem, shape: SplitShape) -> float:
     n, k, rows = pattern.n_out, max(1, pattern.n_in), shape.rows
     parts = shape.parts(k)
     blocks = -(-m // (32 * rows)) * shape.groups(n) * parts
-    waves = -(-blocks // _FEWER_BLOCKS.get(parts, MULTIPROCESSORS // parts * parts))
+    at_once = MULTIPROCESSORS // parts * parts
+    if parts in _CLUSTERS:
+        at_once = int(_MEASURED("fewer_blocks", str(parts)))
+    waves = -(-blocks // at_once)
     outputs, rounds = (
         min(shape.outputs * shape.rounds, n),
         min(shape.rounds, -(-n // shape.outputs)),
     )
     inputs = min(shape.inputs, k)
     quads = outputs * (pattern.density * inputs / 4 + 0.45)
-    read = 1.63e-3 * rows * inputs + 0.586e-3 * quads * (4 * rows + 2) + 1.14e-3 * quads
-    return 0.9 + waves * (0.9 + read + 0.88 * rounds + 3.6e-3 * outputs * rows)
+    at = _MEASURED
+    read = at("row_input") * rows * inputs + at("quad_row") * quads * (4 * rows + 2)
+    read += at("quad") * quads
+    each = at("wave") + read + at("round") * rounds + at("output_row") * outputs * rows
+    return at("call") + waves * each
 
 
 def _choices(problem: Problem) -> list[SplitShape]:
@@ -109,14 +116,15 @@ def _candidates(problem: Problem) -> list[Any]:
 
 
 def _won(problem: Problem) -> bool:
-    pattern, (least, most) = problem.pattern, _WON_SIZES
+    pattern, (least, most) = problem.pattern, _MEASURED.several("won_sizes")
+    fewest, largest = _MEASURED.several("won_rows")
     return (
         problem.precision == "highest"
-        and _WON_ROWS[0] <= problem.positions <= _WON_ROWS[1]
+        and fewest <= problem.positions <= largest
         and least <= pattern.n_in <= most
         and least <= pattern.n_out <= most
-        and pattern.entries >= _WON_ENTRIES
-        and pattern.density <= _WON_DENSITY
+        and pattern.entries >= _MEASURED("won_entries")
+        and pattern.density <= _MEASURED("won_density")
     )
 
 

@@ -15,16 +15,17 @@ from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.pruned.executors.decode import built
 from jaxsparse.pruned.layouts.vectors import GROUPS, OUTPUTS, WARPS, pack_vectors
 from jaxsparse.pruned.pattern import Pattern
+from jaxsparse.select.table import Measured
 
 VECTORS = 18
 _TILE_ROWS = 64
-# Microseconds: of a call; of a column with a tile; of a megabyte of x that a tile reads; of a
-# group's results; of a megabyte that is read or written once. Fitted to 33 measurements.
-_CALL, _COLUMN, _READ, _STORE, _MEGABYTE = 4.0, 1.8e-3, 8.9, 0.45, 0.2
-# Where it beat cuBLAS's TF32 in every measurement (docs/kernels/pruned_gpu.md): vectors that are
-# nearly full, and the largest density, by the fewest inputs.
-_WON_ROWS, _WON_SIZES, _WON_FILL = (2048, 16_384), (512, 4096), 0.9
-_WON_DENSITY = {512: 0.055, 1024: 0.105}
+# Microseconds: of a `call`; of a `column` with a tile; of a megabyte of x that a tile reads
+# (`read`); of a group's results (`store`); of a `megabyte` that is read or written once. Fitted to
+# 33 measurements. `won_*`: where it beat cuBLAS's TF32 in every measurement
+# (docs/kernels/pruned_gpu.md): vectors that are nearly full (`won_fill`), and the largest density,
+# by the fewest inputs (`_FEWEST`).
+_MEASURED = Measured("pruned_vectors", "cuda")
+_FEWEST = (512, 1024)
 
 
 def _against(problem: Problem) -> str | None:
@@ -52,7 +53,7 @@ def _columns(pattern: Pattern) -> int:
     never comes first, how many they would of random places.
     """
     groups = -(-pattern.n_out // OUTPUTS)
-    if max(pattern.n_in, pattern.n_out) > _WON_SIZES[1]:
+    if max(pattern.n_in, pattern.n_out) > _MEASURED.several("won_sizes")[1]:
         return round(groups * pattern.n_in * (1.0 - (1.0 - pattern.density) ** OUTPUTS))
     if pattern not in _counted:
         kept = np.zeros((groups, max(1, pattern.n_in)), bool)
@@ -68,9 +69,13 @@ def _time(problem: Problem, groups: int) -> float:
     size = 2e-6 if problem.dtype in HALF else 4e-6
     slabs = -(-pattern.n_out // (OUTPUTS * groups * WARPS))
     turns = -(-(-(-m // _TILE_ROWS) * slabs) // MULTIPROCESSORS)
-    tile = _columns(pattern) / slabs * _COLUMN + _STORE * groups
-    tile += size * _TILE_ROWS * pattern.n_in * _READ
-    return _CALL + turns * tile + size * m * (pattern.n_in + pattern.n_out) * _MEGABYTE
+    tile = _columns(pattern) / slabs * _MEASURED("column") + _MEASURED("store") * groups
+    tile += size * _TILE_ROWS * pattern.n_in * _MEASURED("read")
+    return (
+        _MEASURED("call")
+        + turns * tile
+        + size * m * (pattern.n_in + pattern.n_out) * _MEASURED("megabyte")
+    )
 
 
 def _choices(problem: Problem) -> list[int]:
@@ -109,17 +114,19 @@ def _candidates(problem: Problem) -> list[Any]:
 
 def _won(problem: Problem) -> bool:
     """Against cuBLAS's TF32."""
-    pattern, (least, most) = problem.pattern, _WON_SIZES
+    pattern, (least, most) = problem.pattern, _MEASURED.several("won_sizes")
     if problem.dtype != "float32" or problem.out_dtype != "float32":
         return False
-    if not _WON_ROWS[0] <= problem.positions <= _WON_ROWS[1]:
+    fewest, largest = _MEASURED.several("won_rows")
+    if not fewest <= problem.positions <= largest:
         return False
     if not (least <= pattern.n_in <= most and least <= pattern.n_out <= most):
         return False
-    densest = max(limit for inputs, limit in _WON_DENSITY.items() if pattern.n_in >= inputs)
+    able = [str(inputs) for inputs in _FEWEST if pattern.n_in >= inputs]
+    densest = max(_MEASURED("won_density", inputs) for inputs in able)
     if pattern.density > densest:
         return False
-    return pattern.entries >= _WON_FILL * OUTPUTS * _columns(pattern)
+    return pattern.entries >= _MEASURED("won_fill") * OUTPUTS * _columns(pattern)
 
 
 VECTORS_EXECUTOR = Executor("vectors", "cuda", _against, _cost, _pack, _candidates, _won)

@@ -1,0 +1,1 @@
+"""The tables and figures of the five papers, measured on this machine beside what they report."""

@@ -1,0 +1,110 @@
+"""`sparse_ffn` against XLA's dense products, at shares of zeros."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxsparse.bench.products.run import (
+    Comparison,
+    ProductPlan,
+    element_type,
+    normal,
+    precision,
+)
+from jaxsparse.ops import sparse_ffn
+from jaxsparse.testing.ffn_cases import FfnCase
+
+OP = "sparse_ffn"
+ZEROS = (0.5, 0.8, 0.9, 0.95, 0.99, 0.995)
+WHATS = ("forward", "gradient")
+DENSE, OURS = "XLA dense", "jaxsparse"
+
+
+def comparisons(
+    case: FfnCase,
+    dtype: str,
+    plan: ProductPlan,
+    zeros: Sequence[float] = ZEROS,
+    whats: Sequence[str] = WHATS[:1],
+) -> Iterator[Comparison]:
+    """One comparison a share of zeros and what is computed: the result, or the gradients of all
+    operands.
+
+    Args:
+        case: sizes.
+        dtype: one of `measure.dtypes.NAMES`.
+        plan: how.
+        zeros: shares of the activations that are zero, between 0 and 1.
+        whats: of WHATS.
+
+    Raises:
+        ValueError: for a dtype or `what` that does not exist, or a share outside of 0 to 1.
+    """
+    kind = element_type(dtype)
+    for what in whats:
+        if what not in WHATS:
+            raise ValueError(f"what={what!r} is not one of {', '.join(WHATS)}")
+        for share in zeros:
+            if not 0 < share < 1:
+                raise ValueError(f"zeros={share}; it takes a share between 0 and 1")
+            yield _comparison(case, dtype, kind, plan, share, what)
+
+
+def _comparison(
+    case: FfnCase, dtype: str, kind: Any, plan: ProductPlan, zeros: float, what: str
+) -> Comparison:
+    first = jnp.asarray(case.steered(zeros)[1], kind)
+    exactness, scale = precision(dtype), jnp.asarray(case.d**-0.5, kind)
+    operands = {"w_down": normal((case.f, case.d), kind, 2) * scale}
+    if case.gated:
+        operands |= {"w_gate": first, "w_up": normal((case.d, case.f), kind, 1) * scale}
+    else:
+        operands |= {"w_up": first}
+
+    def dense(x: jax.Array, **w: jax.Array) -> jax.Array:
+        up = jnp.dot(x, w["w_up"], precision=exactness)
+        if not case.gated:
+            return jnp.dot(jax.nn.relu(up), w["w_down"], precision=exactness)
+        gate = jax.nn.relu(jnp.dot(x, w["w_gate"], precision=exactness))
+        return jnp.dot(gate * up, w["w_down"], precision=exactness)
+
+    def ours(x: jax.Array, **w: jax.Array) -> jax.Array:
+        gate = w.get("w_gate")
+        return sparse_ffn(x, w["w_up"], w["w_down"], w_gate=gate, precision=exactness)
+
+    def want(x: jax.Array, own: None, operands: Any) -> Any:
+        # The products of the pre-activations are those of the operands' dtype, so that the
+        # same activations are zero.
+        if dtype in ("float32", "highest"):
+            with jax.default_matmul_precision("highest"):
+                return _run(what, dense, x, operands)
+        return _run(what, dense, x, operands)
+
+    return Comparison(
+        OP,
+        case.name,
+        f"{what}, {100 * zeros:g} % zeros",
+        dtype,
+        lambda seed: jnp.asarray(case.steered(zeros, 10 + seed)[0], kind),
+        want,
+        operands,
+        [None] * plan.calls,
+        {
+            DENSE: lambda i, x, operands: _run(what, dense, x, operands),
+            OURS: lambda i, x, operands: _run(what, ours, x, operands),
+        },
+    )
+
+
+def _run(what: str, network: Any, x: jax.Array, operands: Any) -> Any:
+    """The result, or the gradients of its sum of sines, joined in one array."""
+    if what == "forward":
+        return network(x, **operands)
+
+    def loss(x: jax.Array, operands: Any) -> jax.Array:
+        return jnp.sin(network(x, **operands).astype(jnp.float32)).sum()
+
+    found = jax.grad(loss, (0, 1))(x, operands)
+    return jnp.concatenate([g.reshape(-1) for g in jax.tree.leaves(found)])

@@ -1,0 +1,1 @@
+"""`dispatch` and `combine`: tokens to the devices of their experts, and back."""

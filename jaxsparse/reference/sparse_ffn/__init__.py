@@ -1,0 +1,1 @@
+"""`sparse_ffn` in plain jnp, in steps."""
