@@ -48,6 +48,7 @@ def main():
         "sparse_attention": lambda i: js.sparse_attention(
             *tokens, attended, soft_cap=4.0, implementation=i
         ),
+        "sparse_ffn": lambda i: js.sparse_ffn(a, a.T, a, implementation=i),
         "pruned_matmul": lambda i: js.pruned_matmul(a, pruned, implementation=i),
     }
     right = [

@@ -14,11 +14,11 @@ from jaxsparse.version import __version__
 def test_help_names_the_commands():
     done = CliRunner().invoke(app, ["--help"])
     assert done.exit_code == 0
-    for command in ("info", "bench", "tune"):
+    for command in ("info", "bench", "papers", "tune"):
         assert command in done.output
 
 
-@pytest.mark.parametrize("command", ["info", "bench", "tune"])
+@pytest.mark.parametrize("command", ["info", "bench", "papers", "tune"])
 def test_every_command_has_help(command):
     done = CliRunner().invoke(app, [command, "--help"])
     assert done.exit_code == 0

@@ -11,7 +11,7 @@ import pytest
 import jaxsparse as js
 from jaxsparse import info
 from jaxsparse.ffi import register
-from jaxsparse.info_screen import render
+from jaxsparse.info_screen import render, show
 
 OPS = {"masked_conv", "tile_index", "pack_mask", "unpack_mask"}
 
@@ -37,8 +37,8 @@ def test_one_screen_with_every_op(capsys):
     assert info.main([]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 24
-    assert max(map(len, lines)) <= 100
     facts = info.collect()
+    assert max(map(len, render(facts).splitlines())) <= 100
     assert facts["ops"].keys() >= OPS
     for name, op in facts["ops"].items():
         (row,) = [line for line in lines if line.split()[:1] == [name]]
@@ -59,6 +59,17 @@ def test_reasons_of_all_ops_stand_once():
     assert text.count("cuda: no such module") == len(facts["ops"]) - 1
     names = [line.split()[0] for line in text.splitlines() if "cuda: no such module" in line]
     assert {*names, "route"} == {*facts["ops"]}, "a long reason cuts no name"
+
+
+def test_a_pipe_gets_whole_lines(capsys):
+    facts, reason = info.collect(), "a long reason" + 60 * " and more"
+    facts["ops"]["route"]["not"] = {"cuda": reason}
+    facts["build"]["why"] = reason
+    show(facts)
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("route ") and line.rstrip().endswith(reason) for line in lines)
+    assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines)
+    assert "\N{HORIZONTAL ELLIPSIS}" in render(facts), "a terminal of 100 columns"
 
 
 def test_a_build_without_cuda_says_how_to_get_it(monkeypatch):

@@ -35,6 +35,6 @@ def test_every_operation_has_a_line():
     for name in (
         *("masked_conv", "masked_conv_stack", "affected_index", "masked_dense", "masked_matmul"),
         *("route", "grouped_matmul", "pruned_matmul", "pruned_conv", "bounded_matmul"),
-        "sparse_attention",
+        *("sparse_attention", "sparse_ffn"),
     ):
         assert f"js.{name}(" in code

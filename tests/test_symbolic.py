@@ -51,6 +51,7 @@ CASES = {
         lambda x, mask: js.masked_dense(x, W, mask, activation="gelu"),
         [((5, 4), "f4"), ((5,), "?")],
     ),
+    "sparse_ffn": (lambda x: js.sparse_ffn(x, W, W.T, w_gate=-W, top_k=2), [((4,), "f4")]),
     "pruned_matmul": (lambda x: js.pruned_matmul(x, PRUNED), [((4,), "f4")]),
     "pruned_conv": (lambda x: js.pruned_conv(x, PRUNED_CONV), [((9, 7, 4), "f4")]),
     "bounded_matmul": (bounded, [((4,), "f4")]),

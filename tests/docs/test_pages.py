@@ -156,6 +156,7 @@ def test_words_of_the_code(folder):
         ('"""A long sentence that\n    speaks of nothing."""', 1),
         ("nobody = 1  # a name is not read", 0),
         ('raise ValueError("x is no array")', 1),
+        ("# a bool is no number; it is no `Weight`", 2),
     ],
 )
 def test_habits_are_found_in_what_a_reader_reads(source, count):

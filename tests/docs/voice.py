@@ -14,8 +14,9 @@ from pathlib import Path
 #: (habit, what to write). A habit is a regular expression over text whose line breaks are spaces.
 HABITS: list[tuple[str, str]] = [
     (
-        r"(?<!\bthere )\b(?:is|are|was|were|be|being) no (?!longer\b|more\b|less\b|fewer\b|such\b"
-        r"|better\b|worse\b|\w+er\b)\w+",
+        r"(?<!\bthere )\b(?:is|are|was|were|be|being) no (?!more\b|less\b|fewer\b|such\b|worse\b"
+        r"|(?:long|bett|wid|narrow|fast|slow|small|high|low|great|lat|earli|deep|near)er\b|larger\b)"
+        r"[\w`\"']",
         "is not a ..., are not ...",
     ),
     (r"(?<!\bthere )\b(?:is|are) no such (?!thing)\w+", "is not such a ..."),

@@ -61,7 +61,9 @@ def test_edit_photo(examples, tmp_path, capsys):
     check_legend(printed, "reached: ", "computed: ")
 
 
-@pytest.mark.parametrize("name", ["moe_compare", "ragged_encoder", "sparse_training"])
+@pytest.mark.parametrize(
+    "name", ["moe_compare", "ragged_encoder", "sparse_training", "sparse_encoder"]
+)
 def test_help_is_whole(examples, capsys, name):
     """The description, and not its first line only."""
     demo = importlib.import_module(name)
@@ -81,7 +83,7 @@ def test_the_result_is_scaled_for_display(examples):
 
 def test_an_edit_reaches_only_its_masks(examples):
     """Outside of a layer's mask an edit changes nothing; a stage's mask holds its layers'."""
-    network = importlib.import_module("edit_network")
+    network = importlib.import_module("models.edit_network")
     rng = np.random.default_rng(0)
     photo = jnp.asarray(rng.random((1, 48, 64, 3)), jnp.float32)
     edited = np.zeros((1, 48, 64), bool)
@@ -105,7 +107,7 @@ def test_an_edit_reaches_only_its_masks(examples):
 
 
 def test_an_unknown_form_is_named(examples):
-    network = importlib.import_module("edit_network")
+    network = importlib.import_module("models.edit_network")
     with pytest.raises(ValueError, match="form='spars'"):
         network.edit_pass((None, []), [], None, None, "spars")
 
@@ -130,7 +132,7 @@ def test_gated_classifier(examples, tmp_path, capsys):
 
 def test_gates_learn_from_the_loss(examples):
     """Every parameter, those of the gates among them, gets a gradient in the sparse form."""
-    model = importlib.import_module("gated_model")
+    model = importlib.import_module("models.gated")
     demo = importlib.import_module("gated_classifier")
     from flax import nnx
 
@@ -144,7 +146,7 @@ def test_gates_learn_from_the_loss(examples):
 
 
 def test_sparse_and_multiplied_forms_agree_in_training(examples):
-    model = importlib.import_module("gated_model")
+    model = importlib.import_module("models.gated")
     from flax import nnx
 
     block = model.GatedBlock(8, nnx.Rngs(0))
@@ -158,7 +160,7 @@ def test_sparse_and_multiplied_forms_agree_in_training(examples):
 
 
 def test_mnist_from_the_data_folder(examples, tmp_path, monkeypatch):
-    data = importlib.import_module("gated_data")
+    data = importlib.import_module("models.gated_data")
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (6, 28, 28), np.uint8)
     labels = np.arange(6, dtype=np.uint8)

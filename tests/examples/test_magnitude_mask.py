@@ -12,7 +12,7 @@ BLOCK = (32, 64)
 
 @pytest.fixture
 def magnitude_mask(examples):
-    from sparse_training_model import magnitude_mask
+    from models.sparse_training import magnitude_mask
 
     return magnitude_mask
 

@@ -3,6 +3,7 @@ follows what it was made for. The interpreter is a script that records what it w
 """
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -27,6 +28,9 @@ case "$*" in
 esac
 """
 
+# What a user may set. `make test VENV=...` hands its own settings down; these tests ignore them.
+SETTINGS = re.findall(r"^(\w+) \?=", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
 
@@ -45,10 +49,14 @@ def project(tmp_path):
 def make(project, *settings):
     """Runs the default environment's target; what it printed and what the interpreter was asked."""
     (project / "log").write_text("")
+    prefixes = ("MAKE", "JAXSPARSE")
+    environment = {
+        k: v for k, v in os.environ.items() if k not in SETTINGS and not k.startswith(prefixes)
+    }
     done = subprocess.run(
         ["make", f"PYTHON={project / 'python'}", *settings, "build/venv/installed"],
         cwd=project,
-        env={k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "JAXSPARSE"))},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=60,

@@ -30,7 +30,7 @@ def test_ragged_encoder(examples, tmp_path, capsys):
 @pytest.mark.parametrize("form", ["masked", "packed", "sparse"])
 def test_ragged_forms_do_not_read_padding(examples, form):
     """Any number of tokens gives what the padded form gives; what padding holds does not count."""
-    model = importlib.import_module("ragged_model")
+    model = importlib.import_module("models.ragged")
     encoder = model.Encoder(1, 64, 50)
     rng = np.random.default_rng(0)
     ids = rng.integers(1, 25, (3, 9)).astype(np.int32)
@@ -51,7 +51,7 @@ def test_ragged_forms_do_not_read_padding(examples, form):
 
 @pytest.mark.parametrize("unit", ["sentences", "paragraphs", "topics"])
 def test_text(examples, unit):
-    text = importlib.import_module("ragged_text")
+    text = importlib.import_module("models.text")
     assert len(text.pieces(unit)) > 50
     batch = text.batch_of_share(unit, 0.4, 32)
     assert batch.ids.shape == (32, text.LONGEST[unit])
@@ -89,7 +89,7 @@ def test_pruning_and_its_gradients(examples, block):
     """The weakest blocks go; gradients of what is pruned are zero, the others are the dense
     ones.
     """
-    model = importlib.import_module("sparse_training_model")
+    model = importlib.import_module("models.sparse_training")
     params = model.initial((20, 70, 70, 10))
     masks = model.hidden_masks(params, jnp.float32(0.7), block)
     (mask,) = masks
@@ -135,3 +135,45 @@ def test_moe_compare_with_rivals_that_failed(examples):
     assert cells == ["case", "forward", "failed", "failed", "2.00 (1)", "both failed"]
     slow = msgspec.structs.replace(row, device_us=5000.0)
     assert demo._cells(("case", "forward"), rows | {demo.PADDED: slow})[-1] == "2.50x"
+
+
+def test_sparse_encoder(examples, tmp_path, capsys, monkeypatch):
+    """Both forms of the whole step, under masks that change: the same losses, step by step."""
+    demo = importlib.import_module("sparse_encoder")
+    monkeypatch.setattr(demo, "BLOCKS", ((32, 64),))
+    with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an int32 count
+        result = demo.run(demo.Shape(1, 64, 128, 64), tmp_path, 4, (demo.TRAINED_AT,), repeats=1)
+    tight = 1e-4 if jax.default_backend() == "cpu" else 2e-2
+    losses = result.losses[32, 64]
+    np.testing.assert_allclose(losses["sparse"], losses["multiplied"], atol=tight)
+    assert np.isfinite(losses["sparse"]).all()
+    case = (32, 64), demo.TRAINED_AT
+    assert set(result.peak[case]) == set(result.milliseconds[case]) == set(demo.FORMS)
+    check_picture(result.picture)
+    assert "32x64" in capsys.readouterr().out
+
+
+def test_the_state_of_a_sparse_encoder_is_its_blocks(examples):
+    model = importlib.import_module("models.sparse_encoder")
+    sizes = {}
+    for density in (0.1, 1.0):
+        way = model.Way(model.Shape(1, 128, 128, 64), (32, 64), density, "sparse")
+        state = jax.eval_shape(lambda way=way: model.initial(way)[:2])
+        sizes[density] = sum(v.size for v in jax.tree.leaves(state) if v.ndim == 3)
+    assert sizes[1.0] == 3 * 12 * 128**2  # values and both moments
+    assert sizes[0.1] < 0.15 * sizes[1.0]
+
+
+def test_relu_activations(examples, tmp_path, capsys):
+    demo = importlib.import_module("relu_activations")
+    with jax.numpy_dtype_promotion("standard"):
+        result = demo.run(2, 64, 3, tmp_path, repeats=1)
+    assert len(result.layers) == 2
+    for layer in result.layers:
+        assert 0.2 < layer.zeros < 0.9
+        assert layer.unread[1] == pytest.approx(layer.zeros, abs=1e-6)
+        assert layer.unread[512] <= layer.unread[4] <= layer.unread[1]
+        assert min(layer.faster.values()) > 0
+        assert layer.difference <= (demo.TOLERANCE if jax.default_backend() == "cpu" else 2e-2)
+    check_picture(result.picture)
+    assert "unread" in capsys.readouterr().out

@@ -32,7 +32,17 @@ def test_sparse_and_dense_forms_agree(example, rng):
     np.testing.assert_allclose(jax.jit(example.network)(sparse, x), want, atol=2e-4)
 
 
+@pytest.fixture
+def optimised():
+    """As a user's XLA compiles: a training of many steps pays for LLVM's expensive passes."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimised")
 def test_fine_tuning_brings_the_accuracy_back(example, tmp_path, monkeypatch):
     monkeypatch.delenv("JAXSPARSE_DATA", raising=False)
     with jax.numpy_dtype_promotion("standard"):  # optax counts its steps in int32

@@ -158,12 +158,52 @@ def test_a_kernel_without_its_architecture_is_left_out(build):
     assert flags == ["--generate-code=arch=compute_80,code=[sm_80]", "--diag-suppress=177"]
 
 
+@pytest.mark.parametrize(
+    ("listed", "compiled"),
+    [
+        ("80-real 86-real 87-real 89-real 90a-real", "80-real 87-real 90a-real"),
+        ("86-real 89-real 89-virtual", "86-real 89-virtual"),
+        ("80-virtual 86-real", "80-virtual 86-real"),  # PTX is not machine code
+        ("100 103-real 110-real 120-real 121", "100 110-real 120-real 121"),
+    ],
+)
+def test_costly_kernels_are_compiled_once_a_family(build, listed, compiled):
+    entries = build.architectures.meeting("family", build.architectures.parse(listed))
+    assert " ".join(map(str, entries)) == compiled
+
+
+def test_the_release_has_machine_code_for_each_of_its_gpus(build):
+    release = build.architectures.parse(build.architectures.RELEASE)
+    flags = " ".join(build.architectures.flags("any", release))
+    assert all(f"sm_{name}" in flags for name in ("80", "86", "89", "90a", "100", "120"))
+
+
+def test_units_hold_rows_in_all_dtypes(build, tmp_path):
+    variants = importlib.import_module("generate_variants")
+    table = {
+        "op": {"name": "op", "columns": ["tile"]},
+        "unit": {
+            "rows": 2,
+            "dtypes": {"f": "float", "h": "half"},
+            "template": "{dtype_cpp}{tile};",
+        },
+        "variant": [{"name": "direct"}, *({"name": f"t{n}", "tile": n} for n in (1, 2, 3))],
+    }
+    paths = variants.generate(table, tmp_path)
+    assert [p.name for p in paths] == ["op_t1.cu", "op_t3.cu"]
+    assert [p.read_text().split() for p in paths] == [
+        ["float1;", "half1;", "float2;", "half2;"],
+        ["float3;", "half3;"],
+    ]
+
+
 def test_the_table_names_files_that_are_there(build):
     needs = build.architectures.read_needs(ROOT / "cuda" / "architectures.toml")
     tables = {path.stem for path in (ROOT / "cuda" / "variants").glob("*.toml")}
     assert set(needs.variants) <= tables
-    assert needs.of("variants/masked_conv/masked_conv_m128n64_bf16.cu") == "90a"
-    assert needs.of("variants/masked_conv_mma/masked_conv_mma_mma64n64_bf16.cu") == "any"
+    assert needs.of("variants/masked_conv/masked_conv_m128n64.cu") == "90a"
+    assert needs.of("variants/masked_conv_mma/masked_conv_mma_mma64n64.cu") == "family"
+    assert needs.of("variants/pruned_rows/pruned_rows_r1_c124_o4.cu") == "any"
 
 
 def test_hopper_instructions_stand_under_their_condition(build):

@@ -28,7 +28,6 @@ def test_refused_outside_of_shard_map(put, rng):
     for call in (
         lambda: js.grouped_matmul(rows, jnp.ones((2, 64, 3)), jnp.array([3, 5])),
         lambda: js.route(put(np.zeros((8, 2), np.int32)), 3),
-        lambda: js.nn.linen.MoE(4, 16).init(jax.random.key(0), rows),
         lambda: js.nn.linen.MoE(4, 16, routing="expert_choice").init(jax.random.key(0), rows),
     ):
         with pytest.raises(ValueError, match=r"inside (of )?jax[.]shard_map"):
@@ -64,6 +63,13 @@ def test_what_cannot_be_split_is_named(put, rng):
     ):
         with pytest.raises(ValueError, match=words):
             call()
+
+
+@pytest.mark.parametrize("align", ["grid", "component"])
+def test_an_index_of_images_without_pixels(put, align):
+    """The branches of both platforms have results that vary over the mesh."""
+    index = jax.jit(lambda m: js.tile_index(m, (4, 4), align=align))(put(np.zeros((8, 4, 0), bool)))
+    assert (int(index.count), index.ids.shape[0]) == (0, 0)
 
 
 @pytest.mark.parametrize("implementation", [None, "reference"])

@@ -23,6 +23,8 @@ from ffi.hostile.run import is_drawn, make, run
 
 from jaxsparse.ffi.register import module
 
+#: Of a process that compiles a thousand calls: one device, and no compiler threads of XLA's.
+FLAGS = "--xla_cpu_parallel_codegen_split_count=1"
 SILENCE = 240.0  # seconds until a call counts as hung: imports and compilation on a busy machine
 RUN = Path(__file__).parent / "hostile/run.py"
 COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
@@ -48,7 +50,7 @@ def calls(platform, default):
 
 def results(first, last, platform, backend, *library):
     """(case, result) for each case that ended; stops where the process died or hung."""
-    env = os.environ | {"JAX_PLATFORMS": backend}
+    env = os.environ | {"JAX_PLATFORMS": backend, "XLA_FLAGS": FLAGS}
     command = [
         sys.executable,
         "-X",
@@ -142,6 +144,26 @@ def test_no_call_by_hand_loses_the_gpu():
     assert not wrong, wrong
     ran = sum(is_drawn(c, "cuda") and not e["error"] for c, e in endings.items())
     assert ran > len(handlers("cuda"))  # two calls of each are left as drawn
+
+
+@pytest.mark.parametrize(
+    "backend", [pytest.param("cpu", marks=cpu_module), pytest.param("cuda", marks=pytest.mark.gpu)]
+)
+def test_no_table_of_a_network_leads_out_of_bounds(backend):
+    """CUDA cannot look at a table before it launches: the kernels cut what points outside."""
+    done = subprocess.run(
+        [sys.executable, str(RUN.with_name("tables.py")), "300"],
+        env=os.environ | {"JAX_PLATFORMS": backend},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    ran, *errors = done.stdout.splitlines()
+    if backend == "cuda":
+        assert (int(ran), errors) == (4 * 300, [])
+    else:
+        assert all("table or expand points outside" in e for e in errors)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_dispatch_runs_what_was_planned():
 
 
 def test_a_gpu_without_kernels_is_said(monkeypatch):
-    monkeypatch.setattr(platform, "_has_cuda_device", lambda: True)
+    monkeypatch.setattr(platform, "_home", lambda: "cuda")
     platform._warn_of_reference.cache_clear()
     with pytest.warns(RuntimeWarning, match="op runs its reference on this GPU.*no 'cuda'"):
         plan("op", None, ("cpu", "reference"))
@@ -84,7 +84,7 @@ def test_a_gpu_without_kernels_is_said(monkeypatch):
 
 
 def test_a_cpu_without_kernels_is_said(monkeypatch):
-    monkeypatch.setattr(platform, "_has_cuda_device", lambda: False)
+    monkeypatch.setattr(platform, "_home", lambda: "cpu")
     monkeypatch.setattr(register, "module", lambda name: (None, f"no {name} module"))
     platform._warn_of_reference.cache_clear()
     with pytest.warns(RuntimeWarning, match=r"op runs its reference on this CPU.*no cpu module"):

@@ -162,13 +162,19 @@ def test_gradients_equal_those_of_flax_times_mask(face, rng, implementation):
 
 def test_one_compile_serves_every_mask(face, rng):
     call, params = face.masked(activation="relu").pure()
-    jitted = jax.jit(call)
+    traces = []
+
+    @jax.jit
+    def jitted(params, x, mask):
+        traces.append(mask)
+        return call(params, x, mask)
+
     x = image(rng)
     for density in (0.0, 0.3, 1.0):
         mask = mask_for(x, rng, density)
         got = jitted(params, x, mask)
         np.testing.assert_allclose(got, call(params, x, mask), rtol=1e-6, atol=1e-6)
-    assert jitted._cache_size() == 1
+    assert len(traces) == 1
 
 
 # Not in the op suite: a layer, and its parameters.
@@ -215,3 +221,16 @@ def test_preferred_element_type(rng):
     got = Nnx.masked(**options)(x, mask)
     assert got.dtype == y.dtype == jnp.float32
     np.testing.assert_allclose(got, expected(y, mask), rtol=1e-4, atol=1e-4)
+
+
+def test_masks_of_channels(face, rng):
+    """Alone, at every pixel, and with a mask of pixels; the other features are base."""
+    layer, dense, x = face.masked(), face.flax(), image(rng)
+    ins, outs = jnp.asarray([True, False, True, True]), jnp.arange(OUT) % 2 == 0
+    y = dense(jnp.where(ins, x, 0))
+    base, mask = image(rng, y.shape), mask_for(y, rng)
+    wild = jnp.where(ins, x, jnp.nan)
+    got = layer(wild, in_channels=ins, out_channels=outs, base=base)
+    np.testing.assert_allclose(got, np.where(outs, y, base), atol=1e-5)
+    got = layer(wild, mask, in_channels=ins, out_channels=outs)
+    np.testing.assert_allclose(got, np.where(outs, expected(y, mask), 0), atol=1e-5)

@@ -170,7 +170,7 @@ def test_statistics_over_a_mapped_axis():
 
 
 WRONG = {
-    "kind": ({"kind": "instance"}, ValueError, "^kind='instance' is none of"),
+    "kind": ({"kind": "instance"}, ValueError, "^kind='instance' is not one of"),
     "both": ({"kind": "group", "group_size": 2}, ValueError, "^num_groups=32 and group_size=2"),
     "num_groups": ({"num_groups": 0}, ValueError, "^num_groups=0"),
     "momentum": ({"momentum": 2}, ValueError, "^momentum=2"),

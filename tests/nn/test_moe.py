@@ -173,10 +173,16 @@ def test_shard_map(rng, options):
     one = lambda v, x: layer.apply(v, x)[0]  # noqa: E731
     spread = jax.shard_map(one, mesh=mesh, in_specs=(P(), P("data")), out_specs=P("data"))
     parts = lambda v, x: jnp.concatenate([one(v, x[i : i + 2]) for i in (0, 2, 4, 6)])  # noqa: E731
-    assert_close(jax.jit(spread)(variables, x), parts(variables, x), "float32")
-    got, want = (
-        jax.grad(lambda v, f=f: jnp.sum(jnp.sin(f(v, x))))(variables) for f in (spread, parts)
-    )
+
+    def value_and_gradient(f):
+        def loss(v, x):
+            y = f(v, x)
+            return jnp.sum(jnp.sin(y)), y
+
+        return jax.jit(jax.grad(loss, has_aux=True))(variables, x)
+
+    (got, y), (want, y_want) = map(value_and_gradient, (spread, parts))
+    assert_close(y, y_want, "float32")
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert_close(a, b, "float32", scale=2.0)
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.sharding import Mesh, PartitionSpec
 
 import jaxsparse as js
 from jaxsparse import ops
@@ -30,6 +31,7 @@ IDS = jnp.asarray(RNG.integers(0, 3, (6, 2)), jnp.int32)
 
 ROWS = normal(2, 5, 3)
 COUNTED = js.lengths_mask(jnp.asarray([3, 4]), 5)
+KEPT = js.kept_blocks(np.asarray([[1, 0], [0, 1], [1, 0]], bool), (6, 4), (2, 2), capacity=3)
 ATTENDED = js.BlockMask.from_dense(RNG.random((1, 2, 20, 20)) < 0.5, 16)
 
 #: Name -> (function, arguments, options): every array of both is given as a variable.
@@ -68,6 +70,7 @@ CASES = {
             "out_mask": jnp.asarray(RNG.random((6, 5)) < 0.5),
         },
     ),
+    "kept_matmul": (js.kept_matmul, (normal(3, 2, 2), KEPT, normal(4, 5)), {}),
     "grouped_matmul": (
         js.grouped_matmul,
         (TOKENS, normal(3, 4, 5), jnp.asarray([2, 3, 1])),
@@ -83,6 +86,7 @@ CASES = {
         (*(normal(1, 20, 2, 4) for _ in range(3)), ATTENDED),
         {"bias": normal(1, 2, 20, 20), "slopes": normal(2)},
     ),
+    "sparse_ffn": (js.sparse_ffn, (TOKENS, normal(4, 7), normal(7, 5)), {"w_gate": normal(4, 7)}),
     "pruned_matmul": (js.pruned_matmul, (TOKENS, PLAN), {"bias": normal(5)}),
     "pruned_conv": (js.pruned_conv, (X, CONV_PLAN), {"bias": normal(4)}),
     "bounded_matmul": (js.bounded_matmul, (TOKENS, LAYER), {}),
@@ -103,6 +107,30 @@ CASES = {
     "Layer.with_values": (LAYER.with_values, (LAYER.weights * 2, LAYER.bias + 1), {}),
     "show": (js.show, (MASK,), {}),
 }
+
+
+MESH = Mesh(np.asarray(jax.devices()[:1]), ("expert",))
+
+
+def over_a_mesh(body):
+    return jax.shard_map(body, mesh=MESH, in_specs=(), out_specs=PartitionSpec("expert"))()
+
+
+def dispatched(x, ids):
+    return over_a_mesh(lambda: js.dispatch(x, js.route(ids, 3), "expert")[0])
+
+
+def combined(x, ids, weights):
+    def body():
+        rows, exchange = js.dispatch(x, js.route(ids, 3), "expert")
+        rows = rows if isinstance(x, jax.Array) else nnx.Param(rows)
+        return js.combine(rows, exchange, weights)
+
+    return over_a_mesh(body)
+
+
+CASES["dispatch"] = (dispatched, (TOKENS, IDS), {})
+CASES["combine"] = (combined, (TOKENS, IDS, jnp.ones(IDS.shape)), {})
 
 
 def wrapped(tree):

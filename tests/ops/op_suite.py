@@ -48,7 +48,7 @@ import jaxsparse as js
 __all__ = ["OpSpec", "OpSuite", "assert_close", "cast", "like_dense", "rounded"]
 
 WRONG_IMPLEMENTATIONS = {
-    "implementation word": ({"implementation": "tpu"}, ValueError, "'tpu' is none of cuda, cpu"),
+    "implementation word": ({"implementation": "tpu"}, ValueError, "'tpu' is not one of cuda, cpu"),
     "implementation number": ({"implementation": 3}, TypeError, "implementation=3; it takes None"),
     "implementation none": ({"implementation": ()}, ValueError, r"implementation=\(\) names none"),
 }
@@ -71,7 +71,7 @@ class OpSuite(ForwardMode, ShardingClaims):
         for check in cls.spec.inapplicable if "spec" in vars(cls) else ():
             if not hasattr(OpSuite, f"test_{check}"):
                 known = [n.removeprefix("test_") for n in dir(OpSuite) if n.startswith("test_")]
-                raise ValueError(f"{cls.spec.name}: {check!r} is none of the checks {known}")
+                raise ValueError(f"{cls.spec.name}: {check!r} is not one of the checks {known}")
             setattr(cls, f"test_{check}", None)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:

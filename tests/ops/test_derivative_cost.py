@@ -43,9 +43,16 @@ COSTS = {
     ),
     "masked_conv": ({"masked_conv": 1}, {"masked_conv": 2, "masked_conv_dkernel": 1}, 34171),
     "masked_conv, fused": ({"masked_conv": 1}, {"masked_conv": 2, "masked_conv_dkernel": 1}, 62395),
+    # A call for each of two widths of two axes of channels; one of them runs.
+    "masked_conv, channels": (
+        {"masked_conv": 4},
+        {"masked_conv": 8, "masked_conv_dkernel": 4},
+        30000,
+    ),
     "masked_conv_stack": ({"masked_conv": 2}, {"masked_conv": 4, "masked_conv_dkernel": 2}, 156737),
     "masked_dense": ({"masked_conv": 1}, {"masked_conv": 2, "masked_conv_dkernel": 1}, 6473),
     "masked_matmul": ({"masked_matmul": 1}, {"masked_matmul": 3}, 3891),
+    "kept_matmul": ({"masked_matmul": 1}, {"masked_matmul": 3}, 6000),
     "pruned_conv": ({"pruned_conv": 1}, {"pruned_conv": 2}, 9096),
     "nn.pruned_conv_general_dilated": ({"pruned_conv": 1}, {"pruned_conv": 2}, 6216),
     "pruned_matmul": ({"pruned_matmul": 1}, {"pruned_matmul": 2}, 3640),
@@ -60,6 +67,16 @@ COSTS = {
         {"sparse_attention": 1, "sparse_attention_grad": 1},
         84096,
     ),
+    "sparse_ffn": (
+        {"sparse_ffn": 1},
+        {"sparse_ffn_product": 6},
+        20000,
+    ),
+    "sparse_ffn, many tokens": (
+        {"sparse_ffn_product": 1},
+        {"sparse_ffn_product": 4},
+        30000,
+    ),
     "top_experts": ({"top_experts": 1}, {"top_experts": 1}, 490),
 }
 #: spec -> operand -> calls that its tangent alone adds to those of a call.
@@ -71,15 +88,21 @@ TANGENTS = {
     "ragged_dot": {"lhs": 1, "rhs": 1},
     "masked_conv": {"x": 1, "kernel": 1},
     "masked_conv, fused": {"x": 1, "kernel": 1, "bias": 0, "base": 0, "residual": 0},
+    # The masks are constants here: XLA keeps one of the four.
+    "masked_conv, channels": {"x": 1 - 3, "kernel": 1 - 3, "base": 0 - 3},
     "masked_conv_stack": {"x": 2, "kernels": 3, "bases": 1, "biases": 1},
     "masked_dense": {"x": 1, "w": 1, "bias": 0, "base": 0},
     "masked_matmul": {"a": 1, "b": 1},
+    "kept_matmul": {"values": 1, "b": 1},
     "pruned_conv": {"x": 1, "kernel": 1, "bias": 0},
     "nn.pruned_conv_general_dilated": {"x": 1, "kernel": 1},
     "pruned_matmul": {"x": 1, "w": 1, "bias": 0},
     "nn.pruned_dot_general": {"x": 1, "w": 1},
     "sparse_attention": {"q": 0, "k": 0, "v": 0},  # in jnp
     "nn.sparse_attention_fn": {"q": 0, "k": 0, "v": 0},
+    # In jnp. Where w_down alone moves, h is a constant, and XLA folds the choice: dense.
+    "sparse_ffn": {"x": 0, "w_gate": 0, "w_up": 0, "w_down": -1},
+    "sparse_ffn, many tokens": {"x": 0, "w_up": 0, "w_down": -1},
     "top_experts": {"logits": 0},
 }
 

@@ -3,7 +3,7 @@ with the type that a checker must find for its result. `test_user_types.py` runs
 """
 
 import tempfile
-from typing import assert_type
+from typing import Any, assert_type
 
 import jax
 import jax.numpy as jnp
@@ -70,6 +70,7 @@ def products() -> None:
     queries = jnp.ones((1, 32, 2, 4))
     causal = js.create_block_mask(lambda b, h, q, k: q >= k, 1, 1, 32, 32, 16)
     assert_type(js.sparse_attention(queries, queries, queries, causal), jax.Array)
+    assert_type(js.sparse_ffn(tokens, weight, weight.T, top_k=3), jax.Array)
     out, lse = js.sparse_attention(queries, queries, queries, causal, return_lse=True)
     assert_type((out, lse), tuple[jax.Array, jax.Array])
     experts = jnp.stack([weight, weight])
@@ -93,6 +94,14 @@ def attention() -> js.BlockMask:
     assert_type(packing.block_mask(), js.BlockMask)
     js.show(made)
     return made
+
+
+def experts_over_devices(ids: jax.Array, x: jax.Array) -> jax.Array:
+    """Inside of `jax.shard_map` over the axis "experts"."""
+    rows, sent = js.dispatch(x, js.route(ids, 4), "experts", capacity=8)
+    assert_type((rows, sent), tuple[jax.Array, js.Exchange])
+    assert_type((sent.group_sizes, sent.overflow), tuple[jax.Array, jax.Array])
+    return assert_type(js.combine(rows, sent, weights=np.ones((6, 1))), jax.Array)
 
 
 def frozen_weights() -> js.PrunedWeight:
@@ -195,6 +204,12 @@ if __name__ == "__main__":
     convolutions(shared)
     products()
     attention()
+    untyped: Any = jax  # jax types neither meshes nor shard_map for a strict checker
+    mesh, parts = untyped.make_mesh((1,), ("experts",)), untyped.P
+    on_one = untyped.shard_map(
+        experts_over_devices, mesh=mesh, in_specs=parts(), out_specs=parts("experts")
+    )
+    on_one(np.zeros((6, 1), np.int32), tokens)
     weights = frozen_weights()
     bounded_layers()
     flax_layers(shared, weights)

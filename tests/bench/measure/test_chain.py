@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsparse.bench.measure.chain import ChainSide, Pool, tolerance
+from jaxsparse.bench.measure.chain import ChainSide, Pool, compile_all, tolerance
 from jaxsparse.bench.measure.timing import interleave
 
 SHAPE = (1, 6, 7, 4)
@@ -87,6 +87,38 @@ def test_chains_copy_nothing_and_run_in_order(pool):
     assert " copy(" not in text
     if jax.default_backend() == "cpu":
         assert text.count("add(") >= 2, "calls after the first wait for the one before"
+
+
+def test_a_chain_that_goes_round_does_every_call_in_every_round(pool):
+    """XLA hoists what does not depend on the round: nothing here, and it copies no input."""
+    again = Pool(pool._draw, double, jnp.float32(2), masks(), sets=1, repeats=4)
+    plain = ChainSide("right", again, call)
+    copies = [x for x in plain.compiled.as_text().splitlines() if " copy(" in x]
+    assert not [x for x in copies if "s32[] copy(" not in x]
+    seen = []
+
+    def count(x):
+        seen.append(1)
+        return x
+
+    def counted(i, x, operands):
+        return jax.pure_callback(count, jax.ShapeDtypeStruct(SHAPE, x.dtype), call(i, x, operands))
+
+    side = ChainSide("counted", again, counted)
+    assert side.calls == 3 * 4
+    side.enqueue(0)
+    side.wait()
+    assert len(seen) == 3 * 4
+    assert side.error(0) == 0.0
+    took = interleave([plain], samples=1)["right"]
+    assert (took.failure, took.error) == ("", 0.0)
+
+
+def test_sides_that_do_not_compile_are_named(pool):
+    sides = [ChainSide(name, pool, call, late=True) for name in ("right", "broken")]
+    sides[1]._lowered = None
+    assert list(compile_all([*sides, object()], 2)) == ["broken"]
+    assert interleave(sides[:1], samples=1)["right"].error == 0.0
 
 
 def test_a_failed_chain_leaves_the_others_their_inputs(pool):

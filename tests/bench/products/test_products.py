@@ -10,10 +10,17 @@ import pytest
 from typer.testing import CliRunner
 
 from jaxsparse.__main__ import app
-from jaxsparse.bench.products import grouped_matmul, masked_matmul, moe, sparse_attention
+from jaxsparse.bench.products import (
+    grouped_matmul,
+    masked_matmul,
+    moe,
+    sparse_attention,
+    sparse_ffn,
+)
 from jaxsparse.bench.products.rows import ProductReport
 from jaxsparse.bench.products.run import ProductPlan, element_type, measure
 from jaxsparse.testing.attention_cases import ATTENTION_CASES
+from jaxsparse.testing.ffn_cases import FFN_CASES
 from jaxsparse.testing.product_cases import (
     GROUPED_CASES,
     MATMUL_CASES,
@@ -80,6 +87,15 @@ def test_attention(dtype):
         assert {r.side for r in rows} == SIDES["sparse_attention"]
         assert all(r.correct for r in rows), rows
         assert {r.against for r in rows} == {sparse_attention.MASKED}
+
+
+def test_ffn():
+    case = FFN_CASES["t3_16x40_gated"]
+    found = all_rows(sparse_ffn.comparisons(case, "float32", PLAN, (0.8,), sparse_ffn.WHATS))
+    assert [rows[0].what.split(",")[0] for rows in found] == ["forward", "gradient"]
+    for rows in found:
+        assert {r.side for r in rows} == {sparse_ffn.DENSE, sparse_ffn.OURS}
+        assert all(r.correct for r in rows), rows
 
 
 def test_bcoo_beside_it():

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from jaxsparse.bench.unseen.draw import CPU, GPU, OPS, Limits, draw
-from jaxsparse.bench.unseen.run import How, Seen, see
-from jaxsparse.bench.unseen.summary import rank_correlation, summary, worst
+from jaxsparse.bench.unseen.run import How, Seen, rounds_for, see
+from jaxsparse.bench.unseen.summary import markdown, rank_correlation, summary, told, worst
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -52,12 +52,25 @@ def test_summary():
         one(10.0, 10.0, density=0.77),
     ]
     said = dict(summary(seen))
-    assert said["XLA dense: under 0.91x"] == "33.3%, worst 0.50x"
+    assert said["XLA dense: under 0.91x / 0.8x"] == "33.3% / 33.3%, worst 0.50x"
     assert said["XLA dense, 25 us or more, density 0.1: geomean"] == "1.00x of 2, worst 0.50x"
     assert said["torch: geomean of all"] == "1.20x"
     assert said["regret, mean / worst"] == "12.5% / 25.0%"
     assert worst(seen, 1) == [seen[1]]
+    assert told(seen[0]).endswith(
+        "2.00x dense, regret 25%; dense 100.0 us, ours 50.0 us, fastest a 40.0 us"
+    )
+    text = "\n".join(markdown("title", seen))
+    assert "| regret, mean / worst | 12.5% / 25.0% |" in text
+    assert text.index("- 40.0 80.0: 0.50x dense") < text.index("- 10.0 10.0: 1.00x dense")
     assert worst([*seen, one(1.0, None, wrong=["ours: error 3"])], 1)[0].wrong
+
+
+def test_chains_of_short_calls_go_round():
+    assert rounds_for(10, 1e6, 1e6, 0.0) == 1
+    assert rounds_for(10, 0.0, 0.0, 4.0) == 40
+    assert rounds_for(10, 1e12, 0.0, 4.0) == 1
+    assert rounds_for(3, 0.0, 0.0, 1e9) == 64
 
 
 def test_rank_correlation():

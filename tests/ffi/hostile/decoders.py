@@ -11,6 +11,10 @@ from ffi.hostile.draw import ROOT, decoder, handlers
 
 PREFIX = "jaxsparse_checks_of_"
 
+#: Nothing of the library is found by name but its handlers, and it finds its own functions first:
+#: other libraries of the process hold XLA's headers, too, in other versions.
+ALONE = ["-fvisibility=hidden", "-fvisibility-inlines-hidden", "-Wl,-Bsymbolic"]
+
 _HANDLER = """
 namespace jaxsparse {{
 ::xla::ffi::Error Check_{name}({takes}::xla::ffi::RemainingArgs operands,
@@ -19,6 +23,7 @@ namespace jaxsparse {{
   return call.has_error() ? call.error() : ::xla::ffi::Error::Success();
 }}
 }}
+extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* Checks_{name}(XLA_FFI_CallFrame*);
 XLA_FFI_DEFINE_HANDLER_SYMBOL(Checks_{name}, jaxsparse::Check_{name},
                               ::xla::ffi::Ffi::Bind(){binds}.RemainingArgs().RemainingRets());
 """
@@ -39,7 +44,8 @@ def build(folder: Path, compiler: str) -> Path:
     source, library = folder / "checks.cc", folder / "checks.so"
     source.write_text("\n".join(text))
     includes = [f"-I{folder}", f"-I{ROOT}", "-isystem", jax.ffi.include_dir()]
-    command = [compiler, "-std=c++17", "-O0", "-shared", "-fPIC", *includes, str(source)]
+    flags = ["-std=c++17", "-O0", "-shared", "-fPIC", *ALONE]
+    command = [compiler, *flags, *includes, str(source)]
     subprocess.run([*command, "-o", str(library)], check=True, timeout=500)
     return library
 

@@ -141,15 +141,12 @@ def fill(
     shape: tuple[int, ...],
     dtype: Any,
     rng: np.random.Generator,
-    wild: bool = True,
 ):
-    """Values for an operand: any, but where the handler itself refuses what points outside, or,
-    where they are not `wild`, takes them as they are.
-    """
+    """Values for an operand: any, but mostly valid ones where a handler may refuse others."""
     if name == "expand":
         return rng.integers(0, call.dims.get("distinct", 4), shape).astype(dtype)
     if call.handler == "bounded_network" and name in ("table", "starts"):
-        return _network(name, shape, dtype, rng, wild)
+        return _network(name, shape, dtype, rng, call.dims.get("bundles", 0) > 0)
     if np.issubdtype(dtype, np.integer) and dtype != np.uint32:
         return rng.integers(0, 40, shape).astype(dtype)
     if dtype == np.uint32:
@@ -159,12 +156,20 @@ def fill(
     return rng.standard_normal(shape).astype(dtype)
 
 
-def _network(name: str, shape: tuple[int, ...], dtype: Any, rng: np.random.Generator, wild: bool):
-    """Layers of 4 inputs, 4 rows and 8 entries; sometimes anything, if `wild`."""
-    if wild and rng.random() < 0.2:
-        return rng.integers(0, 9, shape).astype(dtype)
+#: Numbers of a network's table or starts that somebody made up.
+WILD = [0, 1, 2, 3, 4, 5, 8, 9, 16, 31, 48, 2**30, 2**31 - 1, 2**31, 2**32 - 4, 2**32 - 1]
+
+
+def _network(
+    name: str, shape: tuple[int, ...], dtype: Any, rng: np.random.Generator, bundles: bool
+):
+    """Layers of 4 inputs, 4 rows and 8 entries, or of a bundle of 16 rows; sometimes anything."""
+    if rng.random() < 0.2:
+        return np.asarray(WILD, np.uint32)[rng.integers(0, len(WILD), shape)].astype(dtype)
     whole = np.zeros(shape, dtype)
     rows = [[5 * i, 2 * i, 4 * i, 4, 4, 3, 2 * i, 1] for i in range(64)]
+    if bundles:
+        rows = [[2 * i, 2 * i, 16 * i, 16 if i else 4, 16, 3, 32 * i, 16] for i in range(64)]
     values = np.asarray(rows if name == "table" else [i % 5 * 2 for i in range(640)])
     values = values.astype(dtype)
     part = tuple(slice(0, min(a, b)) for a, b in zip(shape, values.shape, strict=False))

@@ -2,8 +2,8 @@
 `first` up to `last`, and says on stdout what each case is, and then how it ended. With a library of
 `decoders.build` the checks of the platform's handlers run alone, on the CPU.
 
-A case is its number: (handler, seed). Whoever started this sees by the last line which call killed
-the process or never came back.
+A case is its number: (handler, seed). The last line says which call killed the process or never
+returned.
 """
 
 import json
@@ -36,8 +36,7 @@ def make(case: int, platform: str) -> tuple[Call, str, list[np.ndarray]]:
     call, change = draw(every[case % len(every)], rng), ""
     if not is_drawn(case, platform):
         call, change = spoil(call, rng)
-    wild = platform == "cpu"  # the table of a network is on the device: CUDA cannot look at it
-    operands = [fill(call, *operand, rng, wild) for operand in call.operands]
+    operands = [fill(call, *operand, rng) for operand in call.operands]
     return call, change, operands
 
 

@@ -54,6 +54,14 @@ def test_against_numpy(implementation, shape, listed):
     check(codes, lists(implementation, codes), implementation)
 
 
+@pytest.mark.parametrize("listed", [0.0, 0.1, 0.9])
+@pytest.mark.parametrize("shape", [*SHAPES, (2, 1, 600, 64), (1, 1, 33, 2080)], ids=str)
+def test_bits_list_full_blocks(implementation, shape, listed):
+    bits = np.random.default_rng(1).random(shape) < listed
+    codes = np.where(bits, np.int32(-1), np.int32(-2))
+    check(codes, lists(implementation, bits), implementation)
+
+
 @settings(max_examples=10)
 @given(
     shape=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(0, 70), st.integers(0, 70)),

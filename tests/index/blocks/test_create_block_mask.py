@@ -110,12 +110,13 @@ def test_errors_of_dense_masks():
 
 @pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
 def test_over_a_mesh():
-    """XLA splits the making of a mask on Auto axes; Explicit ones are refused by name."""
+    """On Auto axes the bits of a mask's blocks are gathered; Explicit ones are refused by name."""
     dense = np.random.default_rng(0).random((4, 2, 40, 40)) < 0.4
     split = jax.sharding.PartitionSpec("data")
     auto = jax.make_mesh((4,), ("data",), (jax.sharding.AxisType.Auto,))
     given = jax.device_put(dense, jax.sharding.NamedSharding(auto, split))
-    made = jax.jit(lambda m: js.BlockMask.from_dense(m, 16))(given)
+    with pytest.warns(RuntimeWarning, match="BlockMask: mask axis 0 .* numbered together"):
+        made = jax.jit(lambda m: js.BlockMask.from_dense(m, 16))(given)
     np.testing.assert_array_equal(made.to_dense(), dense)
     explicit = jax.make_mesh((4,), ("data",), (jax.sharding.AxisType.Explicit,))
     with jax.set_mesh(explicit):

@@ -12,7 +12,7 @@ import jaxsparse as js
 SIZES = [(16, 48), (64, 32)]
 
 
-def agree(make, want, *data):
+def assert_mask(make, want, *data):
     """The same mask eagerly, with no slot to spare, and inside jit, where none is missing."""
     made, traced = make(*data), jax.jit(make)(*map(jnp.asarray, data))
     for each in (made, traced):
@@ -33,7 +33,7 @@ def ogrid(q, kv):
 def test_causal(size, offset):
     q, kv = ogrid(70, 100)
     want = q + np.reshape(offset, (-1, 1, 1, 1)) >= kv
-    agree(lambda o: js.block_masks.causal(70, 100, size, offset=o), want, np.asarray(offset))
+    assert_mask(lambda o: js.block_masks.causal(70, 100, size, offset=o), want, np.asarray(offset))
     if isinstance(offset, int):
         np.testing.assert_array_equal(
             js.block_masks.causal(70, 100, size, offset=offset).to_dense(), want
@@ -45,7 +45,7 @@ def test_sliding_window(size):
     q, kv = ogrid(90, 90)
     left, right = np.array([20, 0, 5, -3, 70]), np.array([0, 0, 90, 10, 70])
     a, b = left[:, None, None, None], right[:, None, None, None]
-    agree(
+    assert_mask(
         lambda a, b: js.block_masks.sliding_window(90, None, size, left=a, right=b),
         (q - kv <= a) & (kv - q <= b),
         left,
@@ -65,7 +65,7 @@ def test_documents(size, causal):
         for start, stop in itertools.pairwise(cuts):
             want[b, 0, start:stop, start:stop] = True
     want &= np.tri(80, dtype=bool) if causal else True
-    agree(lambda e: js.block_masks.document(e, 80, size, causal=causal), want, edges)
+    assert_mask(lambda e: js.block_masks.document(e, 80, size, causal=causal), want, edges)
     one = js.block_masks.document(edges[3], 80, size, causal=causal)
     np.testing.assert_array_equal(one.to_dense()[0], want[3])
 
@@ -79,7 +79,7 @@ def test_documents_out_of_order_are_within_bounds():
 def test_prefix(size):
     q, kv = ogrid(75, 75)
     lens = np.array([0, 33, 80])
-    agree(
+    assert_mask(
         lambda n: js.block_masks.prefix(n, 75, size),
         (kv <= q) | (kv < lens[:, None, None, None]),
         lens,
@@ -91,8 +91,8 @@ def test_lengths(size):
     q, kv = ogrid(60, 90)
     kv_lens, q_lens = np.array([0, 90, 17]), np.array([60, 31, 200])
     alone = np.broadcast_to(kv < kv_lens[:, None, None, None], (3, 1, 60, 90))
-    agree(lambda n: js.block_masks.lengths(n, 60, 90, size), alone, kv_lens)
-    agree(
+    assert_mask(lambda n: js.block_masks.lengths(n, 60, 90, size), alone, kv_lens)
+    assert_mask(
         lambda n, m: js.block_masks.lengths(n, 60, 90, size, q_lens=m),
         alone & (q < q_lens[:, None, None, None]),
         kv_lens,
@@ -106,11 +106,11 @@ def test_global_tokens(size):
     held = np.zeros((2, 100), bool)
     held[0, [0, 40, 7]] = held[1, [99, 64]] = True
     want = held[:, None, :, None] | held[:, None, None]
-    agree(lambda p: js.block_masks.global_tokens(p, 100, size), want, at)
+    assert_mask(lambda p: js.block_masks.global_tokens(p, 100, size), want, at)
     everywhere = js.block_masks.global_tokens(np.arange(100), 100, size)
     assert everywhere.full_block_bits().all()
     q, kv = ogrid(100, 100)
-    agree(
+    assert_mask(
         lambda p: (
             js.block_masks.sliding_window(100, None, size, left=10, right=10)
             | js.block_masks.global_tokens(p, 100, size)
@@ -136,7 +136,9 @@ def test_bars(size):
             want[b, 0, q, k] = back > 0
         else:
             want[b, 0, q, k] = back in (0, 1, 3)
-    agree(lambda i, s: js.block_masks.bars(i, size, related=(1, 3), summary=s), want, bar, summary)
+    assert_mask(
+        lambda i, s: js.block_masks.bars(i, size, related=(1, 3), summary=s), want, bar, summary
+    )
     plain = js.block_masks.bars(bar[0], size, related=())
     q, kv = ogrid(90, 90)
     np.testing.assert_array_equal(plain.to_dense()[0, 0], (bar[0][:, None] == bar[0]) & (q >= kv))
@@ -204,6 +206,12 @@ def test_errors():
         make.causal(8, offset=1.5)
     with pytest.raises(ValueError, match="left has shape"):
         make.sliding_window(8, left=np.zeros((2, 2), int))
+    with pytest.raises(
+        ValueError, match=r"left=-1; it takes 0 or more keys .no limit: left=kv_len"
+    ):
+        make.sliding_window(8, left=-1)
+    with pytest.raises(ValueError, match="right=-2"):
+        make.sliding_window(8, left=1, right=np.int64(-2))
     with pytest.raises(ValueError, match="cu_seqlens is empty"):
         make.document(np.zeros(0, int), 8)
     with pytest.raises(TypeError, match="cu_seqlens has dtype"):

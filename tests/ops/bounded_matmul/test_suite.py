@@ -1,5 +1,5 @@
 """bounded_matmul in the op suite: a layer whose weights are operands, on values of which codes say
-what nobody reads. And `bounded.converged`, a stack of layers.
+which are not read. And `bounded.converged`, a stack of layers.
 """
 
 import functools
@@ -104,7 +104,7 @@ BAD = {
     "dataflow": (
         {"dataflow": "diagonal"},
         ValueError,
-        "dataflow='diagonal' is none of 'row', 'slab'",
+        "dataflow='diagonal' is not one of 'row', 'slab'",
     ),
     "segment zero": ({"segment": 0}, ValueError, "segment=0; it takes a positive int"),
     "segment fraction": ({"segment": 1.5}, ValueError, "segment=1.5; it takes a positive int"),

@@ -26,6 +26,8 @@ def layer_of(rng, n_in, n_out, density, upper=1.0):
 )
 @pytest.mark.parametrize("segment", [None, 7, 300])
 def test_values_and_codes(implementation, rng, images, n_in, n_out, density, segment):
+    if implementation == "reference" and images * n_out > 30_000:
+        pytest.skip("the reference deals nothing out: it is one rule for any number of images")
     given = layer_of(rng, n_in, n_out, density)
     layer = js.bounded.inspect(given[0].T, *given[1:])
     x = rng.random((images, n_in)).astype(np.float32)

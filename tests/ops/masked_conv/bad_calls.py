@@ -129,7 +129,11 @@ BAD = {
         rf"residual is float16\[2, 6, 7, 8\]; {SAME}",
     ),
     "residual rank": ({"residual": RESULT[0]}, ValueError, "residual has shape .* needs 4 axes"),
-    "activation": ({"activation": "tanh"}, ValueError, "activation='tanh' is none of None, 'relu'"),
+    "activation": (
+        {"activation": "tanh"},
+        ValueError,
+        "activation='tanh' is not one of None",
+    ),
     "activation function": (
         {"activation": jax.nn.relu},
         TypeError,
@@ -165,5 +169,34 @@ BAD = {
         {"recorder": MASK},
         TypeError,
         "recorder must be a js.recorder.Recorder, not ndarray",
+    ),
+    "mask none": ({"mask": None}, TypeError, "mask must be an array, not NoneType: it may"),
+    "in_channels dtype": (
+        {"in_channels": np.arange(4)},
+        TypeError,
+        "(?m)in_channels has dtype int.*it takes a bool mask: `in_channels != 0` makes one$",
+    ),
+    "in_channels shape": (
+        {"in_channels": np.ones(8, bool)},
+        ValueError,
+        r"in_channels has shape \(8,\); the channels of x are \(4,\)",
+    ),
+    "out_channels rank": (
+        {"out_channels": np.ones((2, 8), bool)},
+        ValueError,
+        r"out_channels has shape \(2, 8\); it needs 1 axis, kernel's outputs are \(8,\)",
+    ),
+    "out_channels groups": (
+        {"out_channels": np.ones(8, bool), "groups": 2, "kernel": KERNEL[:, :, :2]},
+        ValueError,
+        "out_channels takes groups=1, not 2",
+    ),
+    "recorder of channels": (
+        {
+            "in_channels": np.ones(4, bool),
+            "recorder": js.recorder.Recorder(jnp.zeros((2, 6, 7, 1), jnp.uint8), 4, 6.0),
+        },
+        ValueError,
+        r"recorder: .* pass recorder\.fill\(x\) as x",
     ),
 }

@@ -17,6 +17,7 @@ import jaxsparse as js
 from jaxsparse.core.geometry import Geometry
 from jaxsparse.index.chosen import ChosenIndex, chosen_index
 from jaxsparse.ops.masked_conv import device as masked_conv_device
+from jaxsparse.ops.masked_conv.operands import Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.choice import Against
 from jaxsparse.select.costs import EVERY, Candidate
@@ -297,12 +298,10 @@ def test_candidates_over_several_lists(rng, wanted):
     )
     index = chosen_index(mask, ((1, 1), (4, 8)), candidates)
     assert int(index.choice) == wanted
-    got = masked_conv_device.forward(params, "cpu", candidates, x, kernel, None, None, index, None)
+    got = masked_conv_device.forward(params, "cpu", candidates, *Operands(x, kernel, index))
     assert_close(got, js.masked_conv(x, kernel, mask), "float32")
     by_count = dataclasses.replace(index, candidates=())  # chooses by the counts
-    again = masked_conv_device.forward(
-        params, "cpu", candidates, x, kernel, None, None, by_count, None
-    )
+    again = masked_conv_device.forward(params, "cpu", candidates, *Operands(x, kernel, by_count))
     assert_close(again, got, "float32")
 
 
@@ -318,17 +317,8 @@ def test_the_visited_list_alone_overflows(rng):
     candidates = (Candidate(row.name, row.number, 1, (1.0, 0.0, 1.0, 0.0, 0.0)),)
     index = chosen_index(mask, ((1, 1), (4, 8)), candidates)
     short = js.tile_index(mask, (4, 8), capacity=3, ordered=True)
-    got = masked_conv_device.forward(
-        params,
-        PLATFORM,
-        candidates,
-        x,
-        kernel,
-        None,
-        None,
-        dataclasses.replace(index, others=(short,)),
-        None,
-    )
+    visited = Operands(x, kernel, dataclasses.replace(index, others=(short,)))
+    got = masked_conv_device.forward(params, PLATFORM, candidates, *visited)
     assert_close(got, js.masked_conv(x, kernel, short), "bfloat16")
 
 
@@ -350,7 +340,7 @@ def test_a_candidate_that_visits_every_tile_writes_the_zeros(rng, dtype, outputs
             continue
         candidates = (Candidate(row.name, row.number, EVERY, (1.0, 0.0, float(EVERY), 0.0, 0.0)),)
         got = masked_conv_device.forward(
-            params, PLATFORM, candidates, x, kernel, bias, None, index, None
+            params, PLATFORM, candidates, *Operands(x, kernel, index, bias)
         )
         assert_close(got, want, dtype)
         assert not np.asarray(got)[outside].any()

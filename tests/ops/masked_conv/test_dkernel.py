@@ -12,7 +12,7 @@ import jaxsparse as js
 from jaxsparse.core.geometry import Geometry
 from jaxsparse.ops.masked_conv import dkernel as native
 from jaxsparse.ops.masked_conv.params import ConvParams
-from jaxsparse.select import masked_conv_dkernel as chooser
+from jaxsparse.select.masked_conv import dkernel as chooser
 from jaxsparse.select.variants import table
 
 ON_GPU = jax.default_backend() == "gpu"

@@ -11,6 +11,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxsparse as js
+from jaxsparse.index.visited import slots_of
 from jaxsparse.select.config import override
 
 SHAPE, TILE = (2, 9, 37), (4, 4)
@@ -38,7 +39,10 @@ def gathered(ids):
     return np.concatenate([*halves, np.full(len(ids) - 2 * half, -1)])
 
 
-@pytest.mark.skipif(PLATFORM != "cpu", reason="a GPU's kernels visit the first `count` entries")
+@pytest.mark.skipif(
+    PLATFORM != "cpu" and jax.device_count() == 1,
+    reason="a process with one GPU takes its lists to be without holes",
+)
 @pytest.mark.parametrize("density", [0.05, 0.2])
 def test_a_gathered_list_is_whole_on_the_cpu(rng, density):
     mask = jnp.asarray(rng.random(SHAPE) < density)
@@ -80,6 +84,11 @@ def test_ids_that_name_no_tile(implementation, rng):
     assert int(spoiled.tile_mask().sum()) == len(listed)
 
 
+@pytest.mark.xfail(
+    PLATFORM == "cuda",
+    reason="a GPU does not write a pixel of `words` that no tile in a list made by hand holds",
+    strict=False,  # what is there may be zero
+)
 def test_origins_that_name_no_tile(rng):
     mask = jnp.asarray(rng.random(SHAPE) < 0.2)
     index = js.tile_index(mask, TILE, align="component")
@@ -88,9 +97,11 @@ def test_origins_that_name_no_tile(rng):
     spoiled = with_ids(index, ids, index.count)
     whole = np.asarray(js.masked_conv(X, KERNEL, mask))
     got = np.asarray(js.masked_conv(X, KERNEL, spoiled))
-    # A GPU's candidates round sums of up to 40 to TF32, each in its own way.
-    close = 1e-3 if PLATFORM == "cpu" else 5e-2 + 5e-3 * np.abs(whole)
-    assert ((got == 0) | (np.abs(got - whole) < close)).all()
+    assert ((got == 0) | (np.abs(got - whole) < (1e-3 if PLATFORM == "cpu" else 5e-2))).all()
+    exact, right = (
+        np.asarray(js.masked_conv(X, KERNEL, of, precision="highest")) for of in (spoiled, mask)
+    )
+    assert ((exact == 0) | (np.abs(exact - right) < 1e-3)).all()
 
 
 @pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices")
@@ -102,10 +113,21 @@ def test_an_index_that_is_moved_to_one_device(rng):
     moved = jax.device_put(index, jax.devices()[0])
     assert (np.asarray(moved.ids)[: int(moved.count)] < 0).any()
     whole = js.tile_index(moved.to_mask(), (1, 1))
+    slots = int(slots_of(moved, "cuda"))
+    assert (np.asarray(moved.ids)[slots:] < 0).all(), "the CUDA kernels visit all of the tiles"
+    assert slots > int(moved.count) == int(slots_of(whole, "cuda"))
     with js.checked():
         with pytest.raises(ValueError, match=r"^masked_conv: the index was built of a mask that"):
             js.masked_conv(X, KERNEL, moved)
         got = js.masked_conv(X, KERNEL, whole)
     np.testing.assert_allclose(got, js.masked_conv(X, KERNEL, mask), rtol=1e-4, atol=1e-4)
-    if PLATFORM == "cpu":
-        np.testing.assert_allclose(js.masked_conv(X, KERNEL, moved), got, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(js.masked_conv(X, KERNEL, moved), got, rtol=1e-4, atol=1e-4)
+
+
+def test_a_hand_made_count_is_kept(rng):
+    """A count below the number of listed tiles, and an overflow: no list of several shards."""
+    index = js.tile_index(rng.random(SHAPE) < 0.5, (1, 1))
+    fewer = with_ids(index, np.asarray(index.ids), np.int32(3))
+    assert int(slots_of(fewer, "cuda")) == 3
+    full = js.tile_index(np.ones(SHAPE, bool), (1, 1), capacity=5)
+    assert int(slots_of(full, "cuda")) == int(full.count) > 5

@@ -14,6 +14,7 @@ import jaxsparse as js
 from jaxsparse.core.geometry import Geometry
 from jaxsparse.index.chosen import chosen_index
 from jaxsparse.ops.masked_conv import device as device
+from jaxsparse.ops.masked_conv.operands import Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.costs import Candidate
 from jaxsparse.select.masked_conv import chooser
@@ -82,9 +83,7 @@ def test_rows_that_split_differently_are_refused():
     mixed = tuple(Candidate(n, ROWS[n].number, 0, cost) for n in ("m128n64k4", "m128n64k2"))
     index = chosen_index(jnp.ones((1, 8, 8), bool), ((1, 1),), mixed)
     with pytest.raises(Exception, match="split K differently"):
-        jax.block_until_ready(
-            device.forward(params, "cuda", mixed, x, kernel, None, None, index, None)
-        )
+        jax.block_until_ready(device.forward(params, "cuda", mixed, *Operands(x, kernel, index)))
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="the handler of a GPU")
@@ -114,7 +113,7 @@ def test_every_candidate_of_a_call(rng, dtype, split, base):
     def run(mask, choice):
         index = chosen_index(mask, TILES, candidates)
         index = dataclasses.replace(index, choice=choice)
-        return device.forward(params, "cuda", candidates, x, kernel, None, before, index, None)
+        return device.forward(params, "cuda", candidates, *Operands(x, kernel, index, base=before))
 
     for density in (0.0, 0.0002, 0.02, 1.1):
         mask = jnp.asarray(rng.random(shape) < density)

@@ -16,6 +16,7 @@ from jaxsparse.ops.masked_conv import native as native
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.ops.masked_conv.run import problem_of
 from jaxsparse.select.masked_conv import estimate, reasons
+from jaxsparse.select.roofline.machine import by_ratio, machine_of
 from jaxsparse.select.table import shipped
 from jaxsparse.select.variants import table
 
@@ -141,7 +142,7 @@ def test_an_overflowing_list_and_components(rng):
 def test_a_device_without_wgmma_chooses_among_them_by_the_count(rng):
     """By an estimated table, whose rates know no other rows."""
     arrays, _, shape = problem(rng, "3x3", "bfloat16")
-    tuning = estimate.estimated("a device", "8.0", 108, shipped()["NVIDIA H200"])
+    tuning = estimate.estimated("8.0", machine(108))
     for selection in ("device", "switch", "static", None):
         for density in (0.0, 0.2, 1.1):
             mask = jnp.asarray(rng.random(shape[:3]) < density)
@@ -207,11 +208,16 @@ def test_where_nothing_was_measured_channels_decide(monkeypatch):
         native.check_pixels(dataclasses.replace(large, capacity=2**22 + 1))
 
 
+def machine(processors):
+    """A device that is not listed, of which only its multiprocessors are known."""
+    return by_ratio("a device", processors, machine_of(shipped()["NVIDIA H200"]))
+
+
 @built
 @pytest.mark.parametrize(("capability", "processors"), [("8.0", 108), ("8.9", 128), ("7.7", 40)])
 def test_an_estimated_table(capability, processors):
     other = shipped()["NVIDIA H200"]
-    tuning = estimate.estimated("a device", capability, processors, other)
+    tuning = estimate.estimated(capability, machine(processors))
     assert tuning.processors == processors
     assert "estimated" in tuning.measured
 
@@ -237,13 +243,19 @@ def test_an_estimated_table(capability, processors):
 
 def test_dense_has_other_tensor_cores_on_new_devices():
     shape = (9, 256, 256, 1)
-    steps = [estimate.dense_rate(c, 100, "bfloat16", shape).step for c in ("8.0", "10.0", "10.3")]
+    one = machine(100)
+    steps = [estimate.dense_rate(c, one, "bfloat16", shape).step for c in ("8.0", "10.0", "10.3")]
     assert steps[0] > 3 * steps[1]
     assert steps[1] == steps[2]
 
 
 def test_slower_tensor_cores_take_longer_steps():
-    fast = {(r.dtype, r.variant): r.step + r.row_step for r in estimate.rates("8.0")}
-    slow = {(r.dtype, r.variant): r.step + r.row_step for r in estimate.rates("8.9")}
+    fast, slow = (
+        {
+            (r.dtype, r.variant): r.step + r.row_step
+            for r in estimate.rates(capability, shipped()["NVIDIA H200"], machine(100))
+        }
+        for capability in ("8.0", "8.9")
+    )
     assert fast.keys() == slow.keys()
     assert all(slow[key] > fast[key] for key in fast)

@@ -3,15 +3,14 @@ a photograph has; and outputs between the powers of two. Every variant that take
 the reference.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from ops.op_suite import assert_close, cast, like_dense
+from ops.op_variants import PLATFORM, by_variant
 
 import jaxsparse as js
 
-PLATFORM = "cuda" if jax.default_backend() == "gpu" else "cpu"
 LAYERS = {
     "32 to 32": ((3, 3), 32, 32, {}),
     "32 to 64, stride 2": ((3, 3), 32, 64, {"strides": (2, 2)}),
@@ -29,13 +28,6 @@ LAYERS = {
     "32 to 232, 1x1": ((1, 1), 32, 232, {}),
     "2 to 16, valid": ((3, 3), 2, 16, {"padding": "VALID", "dilation": (2, 1)}),
 }
-
-
-def variants(call):
-    """The variants that take this problem, by what `explain` says against the others."""
-    against = js.explain(call).calls[-1].against
-    names = [v.name for v in js.variants("masked_conv") if v.platform == PLATFORM]
-    return [n for n in names if n not in against]
 
 
 def problem(rng, layer, dtype):
@@ -66,7 +58,7 @@ def test_every_variant_agrees(rng, layer, dtype):
         hole = jnp.where(mask[..., None], extra["residual"], jnp.nan)  # read at active pixels only
         for starts in ({}, {"base": extra["base"], "residual": hole}):
 
-            def call(implementation=None, index=index, starts=starts):
+            def call(diff, index, starts, implementation=None):
                 return js.masked_conv(
                     diff["x"],
                     diff["kernel"],
@@ -76,10 +68,9 @@ def test_every_variant_agrees(rng, layer, dtype):
                     **starts,
                 )
 
-            want = call("reference")
-            for name in variants(call):
-                with js.config(variant=name):
-                    assert_close(call(), want, dtype)
+            want, results = by_variant(call, diff, index, starts)
+            for value in results.values():
+                assert_close(value, want, dtype)
 
 
 @pytest.mark.skipif(PLATFORM != "cuda", reason="boxes are loaded on Hopper")

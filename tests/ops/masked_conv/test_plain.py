@@ -13,6 +13,7 @@ from ops.masked_conv.test_device import DTYPES, PLATFORM, names
 import jaxsparse as js
 from jaxsparse.core.geometry import Geometry
 from jaxsparse.ops.masked_conv import device as masked_conv_device
+from jaxsparse.ops.masked_conv.operands import Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.costs import EVERY, Candidate
 
@@ -57,7 +58,7 @@ def runs(index_of, geometry, activation, dtype, x, kernel, bias, base=None):
 
             def call(residual, only=only, index=index):
                 return masked_conv_device.forward(
-                    params, PLATFORM, only, x, kernel, bias, base, index, None, residual
+                    params, PLATFORM, only, *Operands(x, kernel, index, bias, base, residual)
                 )
 
             both = (np.asarray(jax.jit(call)(r), np.float32) for r in (None, nothing))

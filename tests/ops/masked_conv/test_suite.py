@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ops.masked_conv.bad_calls import BAD, call
+from ops.masked_conv.channels import cases as channel_cases
 from ops.masked_conv.oracle import masked_conv as oracle
 from ops.op_sharding import Split
 from ops.op_suite import OpSpec, OpSuite, assert_close, cast
@@ -111,3 +112,30 @@ class TestMaskedConvFused(OpSuite):
             index = js.tile_index(mask, tile, align=align)
             got = apply(given | {"mask": index}, implementation, activation="silu")
             assert_close(got, want(operands, np.asarray(mask), "silu"), "float32")
+
+
+class TestMaskedConvChannels(OpSuite):
+    """With masks of channels, of two widths each; a mesh splits the outputs."""
+
+    spec = OpSpec(
+        name="masked_conv, channels",
+        serves=(js.masked_conv,),
+        draw=channel_cases.draw,
+        apply=apply,
+        oracle=channel_cases.want,
+        floats=("x", "kernel", "base"),
+        sharded=frozenset({"x", "base", "mask"}),
+        split=Split({"kernel": 3, "base": 3, "out_channels": 0}, results=(3,)),
+        empty=lambda rng: {
+            k: v[:0] if k in ("x", "base", "mask") else v
+            for k, v in channel_cases.draw(rng, 0.5).items()
+        },
+        unread=channel_cases.unread,
+        call=call,
+        inapplicable={
+            "overflow_is_flagged_and_written_nowhere": "the index is that of masked_conv, bare",
+            "wrong_arguments": "masked_conv, bare, is given those of channels, too",
+            "check_grads_in_both_modes": "the rules are masked_conv's, with one operand more",
+            "jacfwd_and_hessian": "the rules are masked_conv's, with one operand more",
+        },
+    )

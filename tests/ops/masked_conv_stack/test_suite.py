@@ -103,7 +103,7 @@ BAD = {
     "activation": (
         {"activations": ["tanh", None]},
         ValueError,
-        "activation='tanh' is none of None",
+        "activation='tanh' is not one of None",
     ),
     "kernel": (
         {"kernels": [KERNEL[..., :4]] * 2},

@@ -98,7 +98,11 @@ BAD = {
     "base shape": ({"base": X}, ValueError, r"base is float32\[2, 5, 8\]; the result is float32"),
     "base rank": ({"base": X[0]}, ValueError, r"base has shape \(5, 8\); it needs 3 axes"),
     "base float": ({"base": 0.0}, TypeError, "base must be an array, not float"),
-    "activation": ({"activation": "tanh"}, ValueError, "activation='tanh' is none of None, 'relu'"),
+    "activation": (
+        {"activation": "tanh"},
+        ValueError,
+        "activation='tanh' is not one of None",
+    ),
     "precision": ({"precision": "enormous"}, ValueError, "precision='enormous'; it takes None"),
     "result word": (
         {"preferred_element_type": "foo"},

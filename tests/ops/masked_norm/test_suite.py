@@ -79,7 +79,7 @@ BAD = {
         ValueError,
         r"mask has shape \(2, 4\); x's positions are \(2, 5\)",
     ),
-    "kind": ({"kind": "instance"}, ValueError, "kind='instance' is none of 'batch', 'group'"),
+    "kind": ({"kind": "instance"}, ValueError, "kind='instance' is not one of 'batch', 'group'"),
     "groups": ({"kind": "group", "groups": 3}, ValueError, "groups=3 does not divide x's 8"),
     "groups missing": ({"kind": "group"}, ValueError, "groups is None; kind='group' takes"),
     "groups given": ({"groups": 2}, ValueError, "groups=2 is for kind='group'"),

@@ -88,7 +88,7 @@ BAD = {
     "window": ({"window_shape": 0}, ValueError, "window_shape=0: each must be at least 1"),
     "strides": ({"strides": "2"}, TypeError, "strides takes an int or two ints, not '2'"),
     "padding": ({"padding": "FULL"}, ValueError, "padding='FULL'"),
-    "kind": ({"kind": "min"}, ValueError, "kind='min' is none of 'max', 'avg'"),
+    "kind": ({"kind": "min"}, ValueError, "kind='min' is not one of 'max', 'avg'"),
     "base": ({"base": X}, ValueError, r"base is float32\[2, 5, 6, 4\]; the result is float32"),
 }
 

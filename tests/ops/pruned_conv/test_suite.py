@@ -86,7 +86,7 @@ BAD = {
         ValueError,
         "5 channels in layout='NCHW' .* needs 4",
     ),
-    "layout": ({"layout": "CHWN"}, ValueError, "layout='CHWN' is none of NHWC, NCHW"),
+    "layout": ({"layout": "CHWN"}, ValueError, "layout='CHWN' is not one of NHWC, NCHW"),
     "strides": ({"strides": 0}, ValueError, "strides=.*: each must be at least 1"),
     "dilation": ({"dilation": (1, 2, 3)}, TypeError, "dilation takes an int or two ints"),
     "padding": ({"padding": "FULL"}, ValueError, "padding='FULL'.*SAME"),
@@ -95,7 +95,11 @@ BAD = {
         ValueError,
         r"bias has shape \(3,\); the plan has 8 outputs",
     ),
-    "activation": ({"activation": "tan"}, ValueError, "activation='tan' is none of None, 'relu'"),
+    "activation": (
+        {"activation": "tan"},
+        ValueError,
+        "activation='tan' is not one of None",
+    ),
     "precision": ({"precision": "enormous"}, ValueError, "precision='enormous'; it takes None"),
 }
 

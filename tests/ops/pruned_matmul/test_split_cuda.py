@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxsparse as js
+from jaxsparse.core.device import shared_bytes
 from jaxsparse.pruned.layouts.split import SplitShape
 from jaxsparse.pruned.plan import Tuned
 
@@ -58,6 +59,10 @@ def test_every_tile(rng, monkeypatch, rows, inputs, outputs, rounds):
     facts = ("cuda", x.shape, "float32", None, False, "split", dataclasses.astuple(shape), 1.0)
     plan = dataclasses.replace(plan, plan=dataclasses.replace(plan.plan, tuned=(Tuned(*facts),)))
     chain = jax.jit(lambda x: run(x, plan, bias=jnp.asarray(bias)))
+    if shape.shared_bytes(600) > shared_bytes():
+        with pytest.raises(jax.errors.JaxRuntimeError, match="do not fit the executor"):
+            chain(jnp.asarray(x))
+        return
     for _ in range(3):
         check(chain(jnp.asarray(x)), x, w, bias)
 

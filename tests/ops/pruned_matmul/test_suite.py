@@ -88,7 +88,11 @@ BAD = {
         r"bias has shape \(3,\); the plan has 5 outputs",
     ),
     "bias dtype": ({"bias": np.ones(5, int)}, TypeError, "bias has dtype int32; it takes float32"),
-    "activation": ({"activation": "tan"}, ValueError, "activation='tan' is none of None, 'relu'"),
+    "activation": (
+        {"activation": "tan"},
+        ValueError,
+        "activation='tan' is not one of None",
+    ),
     "precision": ({"precision": "enormous"}, ValueError, "precision='enormous'; it takes None"),
     "result dtype": (
         {"preferred_element_type": np.float16},

@@ -13,7 +13,10 @@ import jaxsparse as js
 
 pytestmark = pytest.mark.gpu
 
-VARIANTS = [v.name for v in js.variants("sparse_attention") if v.platform == "cuda"]
+#: But that for few queries (test_split.py).
+VARIANTS = [
+    v.name for v in js.variants("sparse_attention") if v.platform == "cuda" and v.name != "split"
+]
 BLOCKS = ((16, 16), (64, 64), (128, 128), (128, 32), (48, 256), (256, 64))
 
 
@@ -54,7 +57,7 @@ def test_every_variant(variant, dtype, depth, block, fill, rng):
             np.testing.assert_array_equal(np.asarray(again[0]), np.asarray(out))
     exact = [np.asarray(x.astype(jnp.float32)).astype(np.float64) for x in given]
     want, sums = attention(*exact, dense_of(lists, words, block, 300, 333), scale=depth**-0.5)
-    # TF32 rounds scores of up to 5 to 2^-10 of them, and the exponential carries that on.
+    # Operands are cut off to TF32, and the exponential carries a score's error on (numerics.md).
     scale = 4 if dtype == "float32" else 1
     assert_close(out, want, dtype, scale)
     some = np.isfinite(sums)

@@ -180,6 +180,9 @@ BAD = {
         "bias has dtype float16",
     ),
     "precision": ({"precision": "enormous"}, ValueError, "precision='enormous'; it takes None"),
+    "mask=": ({"mask": DENSE}, TypeError, "mask= is not an argument; .*=js.BlockMask.from_dense"),
+    "is_causal=": ({"is_causal": True}, TypeError, r"is_causal= .*js\.block_masks\.causal\(T"),
+    "dropout_rate=": ({"dropout_rate": 0.1}, TypeError, "dropout_rate= .* drop out the result"),
     "return_lse": ({"return_lse": 1}, TypeError, "return_lse must be a bool, not int"),
 }
 

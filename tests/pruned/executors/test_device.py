@@ -23,7 +23,7 @@ GPUS = {"8.0": 163, "8.6": 99, "8.9": 99, "9.0": 227, "10.0": 227, "12.0": 99}
 @pytest.fixture(params=GPUS)
 def limit(request, monkeypatch):
     """Of a block of a GPU that JAX sees, in bytes."""
-    here(monkeypatch, types.SimpleNamespace(compute_capability=request.param))
+    here(monkeypatch, types.SimpleNamespace(device_kind="a GPU", compute_capability=request.param))
     return GPUS[request.param] << 10
 
 

@@ -1,0 +1,1 @@
+"""Random problems of the public operations against float64: `make fuzz SECONDS=n SEED=k`."""
