@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import platform
 import statistics
@@ -84,6 +85,27 @@ def carried(function: Callable[..., Any], state: Any, *args: Any) -> Callable[[]
         return held[0]
 
     return call
+
+
+def peak_of(compiled: Any) -> int:
+    """Bytes that a compiled call needs at once: what it is given, what it makes, and what lies
+    between.
+    """
+    found = compiled.memory_analysis()
+    whole = found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
+    return int(whole - found.alias_size_in_bytes)
+
+
+def package_file(package: str, path: str, project: str, extra: str) -> Path:
+    """A file of an installed package, found without importing the package.
+
+    Raises:
+        ImportError: the package is not installed.
+    """
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        raise ImportError(f"{project} is not installed: pip install jaxsparse[{extra}]")
+    return Path(found.origin).parent / path
 
 
 def times_row(times: Mapping[str, float]) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import edit_photo
 import gated_classifier
+
 from common import options
 
 

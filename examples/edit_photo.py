@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from sklearn.datasets import load_sample_images
+
+import jaxsparse as js
 from common import (
     FORM_TITLES,
     FORMS,
@@ -29,7 +32,7 @@ from common import (
     times_row,
     working,
 )
-from edit_network import (
+from models.edit_network import (
     LAYERS,
     TILE,
     Layer,
@@ -42,9 +45,6 @@ from edit_network import (
     shared_masks,
     sparse_conv,
 )
-from sklearn.datasets import load_sample_images
-
-import jaxsparse as js
 
 TOLERANCE = 1e-4
 LEGEND = (

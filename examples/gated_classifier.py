@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gated_data
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import nnx
+
+import jaxsparse as js
 from common import (
     FORM_TITLES,
     FORMS,
@@ -31,10 +33,8 @@ from common import (
     times_row,
     working,
 )
-from flax import nnx
-from gated_model import Classifier, Noise, straight_through
-
-import jaxsparse as js
+from models import gated_data
+from models.gated import Classifier, Noise, straight_through
 
 TARGETS = (0.3, 0.2, 0.3)
 SPARSITY_WEIGHT = 4.0

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-from common import console, parser, print_table, progress, save
 from matplotlib.figure import Figure
 
+from common import console, parser, print_table, progress, save
 from jaxsparse.bench.measure.dtypes import NAMES
 from jaxsparse.bench.products.moe import OURS, PADDED, SERIAL, WHATS, comparisons
 from jaxsparse.bench.products.rows import ProductRow

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from common import (
     console,
     grid_figure,
@@ -25,8 +26,8 @@ from common import (
     time_together,
     working,
 )
-from ragged_model import FORMS, Encoder, encode
-from ragged_text import LONGEST, VOCABULARY, Batch, batch_of_share
+from models.ragged import FORMS, Encoder, encode
+from models.text import LONGEST, VOCABULARY, Batch, batch_of_share
 
 SHARES = (0.25, 0.4, 0.5, 1.0)
 #: Largest difference over the largest value that passes.

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from common import console, options, progress, save, time_together, working
 from matplotlib.figure import Figure
 from rich.table import Table
 
 import jaxsparse as js
+from common import console, options, progress, save, time_together, working
 
 UPPER, BATCH = 1.0, 256
 

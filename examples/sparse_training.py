@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import carried, parser, print_table, progress, save, time_together
 from matplotlib.figure import Figure
 from sparse_mlp import Digits, load
-from sparse_training_model import (
+
+from common import carried, parser, print_table, progress, save, time_together
+from models.sparse_training import (
     Block,
     Layer,
     Way,

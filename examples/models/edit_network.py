@@ -71,11 +71,20 @@ def network(
     """The filtered photo f32[1,H,W,3]; `conv(i, x, skip)` is layer i, which adds `skip` where it
     closes a block.
     """
-    x = skip = conv(0, photo, None)
-    for i, layer in enumerate(LAYERS[1:], 1):
+    return add_detail(photo, evaluate(LAYERS, photo, conv))
+
+
+def evaluate(
+    layers: Sequence[Layer],
+    x: jax.Array,
+    conv: Callable[[int, jax.Array, jax.Array | None], jax.Array],
+) -> jax.Array:
+    """The last layer's result; `conv(i, x, skip)` is layer i, as in `network`."""
+    x = skip = conv(0, x, None)
+    for i, layer in enumerate(layers[1:], 1):
         x = conv(i, x, skip if layer.closes else None)
         skip = x if layer.closes or layer.stride > 1 else skip
-    return add_detail(photo, x)
+    return x
 
 
 def add_detail(photo: jax.Array, x: jax.Array) -> jax.Array:
@@ -183,13 +192,13 @@ def first_pass(params: Params, photo: jax.Array) -> tuple[jax.Array, list[jax.Ar
     return network(photo, conv), cache
 
 
-def runs() -> list[tuple[int, int]]:
+def runs(layers: Sequence[Layer] = LAYERS) -> list[tuple[int, int]]:
     """(first, last + 1) of the layers that follow each other on one index with as many channels: a
     stack of blocks and what follows them, or a layer alone.
     """
     found: list[tuple[int, int]] = []
-    for i, layer in enumerate(LAYERS):
-        first = LAYERS[found[-1][0]] if found else layer
+    for i, layer in enumerate(layers):
+        first = layers[found[-1][0]] if found else layer
         if i and first.stride == 1 and first[1:3] == layer[1:3] and layer.stride == 1:
             found[-1] = (found[-1][0], i + 1)
         else:
@@ -203,12 +212,24 @@ def sparse_pass(
     """The network where the indices' masks hold, a stack of blocks at a time; elsewhere `cache`,
     whose buffers it takes.
     """
-    x, updated = photo, []
-    for first, stop in runs():
-        layers, index = LAYERS[first:stop], indices[LAYERS[first].stage]
+    updated = sparse_layers(LAYERS, params, photo, indices, cache)
+    return add_detail(photo, updated[-1]), updated
+
+
+def sparse_layers(
+    layers: Sequence[Layer],
+    params: Params,
+    x: jax.Array,
+    indices: Sequence[js.TileIndex],
+    cache: Sequence[jax.Array],
+) -> list[jax.Array]:
+    """The results of all layers, as in `sparse_pass`; `indices` has one of each stage."""
+    updated: list[jax.Array] = []
+    for first, stop in runs(layers):
+        run, index = layers[first:stop], indices[layers[first].stage]
         kernels, biases = zip(*params[first:stop], strict=True)
-        if len(layers) == 1:
-            updated.append(sparse_conv(layers[0], *params[first], x, index, cache[first]))
+        if len(run) == 1:
+            updated.append(sparse_conv(run[0], *params[first], x, index, cache[first]))
         else:  # a layer that closes a block adds the input of the layer before
             updated += js.masked_conv_stack(
                 x,
@@ -216,11 +237,11 @@ def sparse_pass(
                 index,
                 cache[first:stop],
                 biases=biases,
-                activations=[layer.activation for layer in layers],
-                residuals=[i - 2 if layer.closes else None for i, layer in enumerate(layers)],
+                activations=[layer.activation for layer in run],
+                residuals=[i - 2 if layer.closes else None for i, layer in enumerate(run)],
             )
         x = updated[-1]
-    return add_detail(photo, x), updated
+    return updated
 
 
 def edit_pass(
