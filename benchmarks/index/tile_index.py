@@ -44,7 +44,7 @@ Build = Callable[[jax.Array], Found]
 
 
 class Times(NamedTuple):
-    """Microseconds a call; `device` is NaN where there are no CUDA events."""
+    """Microseconds a call; `device` is NaN without CUDA events."""
 
     wall: float
     device: float

@@ -1,5 +1,5 @@
-"""A whole network after an edit, wall time as a user sees it: examples/edit_network.py on this
-machine's device.
+"""A whole network after an edit, wall time as a user sees it: examples/models/edit_network.py on
+this machine's device.
 
     python benchmarks/masked_conv/edit_chain.py [--size 512 --size 1024] [--area 0.1] \\
         [--dtype bfloat16]
@@ -32,7 +32,7 @@ from rich.table import Table
 from jaxsparse.bench.report.provenance import provenance
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
-from edit_network import edit_pass, first_pass, make_params, shared_masks
+from models.edit_network import edit_pass, first_pass, make_params, shared_masks
 
 TOLERANCE = {"bfloat16": 5e-2, "float32": 2e-2}  # TF32 over fifteen layers
 

@@ -2,7 +2,7 @@
 
     python benchmarks/masked_conv/edit_host.py [--size 512 ...] [--edits 8] [--rounds 5]
 
-The network of examples/edit_network.py, bfloat16, batch 1, an edited tenth of the image. Forms:
+The network of examples/models/edit_network.py, bfloat16, batch 1, a tenth of the image edited:
 
 - dense: the jitted network; parameters and the photograph go in, the image comes out;
 - dense, as many arguments: it also takes the activations of the pass before, donated, and returns
@@ -31,7 +31,7 @@ from rich.table import Table
 from jaxsparse.bench.report.provenance import provenance
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
-from edit_network import edit_pass, first_pass, make_params
+from models.edit_network import edit_pass, first_pass, make_params
 
 CALLS = 20
 State = tuple[jax.Array, list[jax.Array]]

@@ -24,7 +24,7 @@ TOKENS = tuple(
     ConvCase(f"tokens_{d}_{n}", 32, 1, 512, d, n, kernel=(1, 1))
     for d, n in ((768, 2304), (768, 768), (768, 3072), (3072, 768))
 )
-#: The layers of examples/edit_network.py, 16-bit, where they differ from the cases.
+#: The layers of examples/models/edit_network.py, 16-bit, where they differ from the cases.
 EDIT = (
     ConvCase("edit_512x512_32", 1, 512, 512, 32, 32),
     ConvCase("edit_1024x1024_32", 1, 1024, 1024, 32, 32),
