@@ -33,8 +33,9 @@ def figure(columns: int, width: float, height: float) -> tuple[Figure, list]:
 
 def images() -> Figure:
     """An edited photograph: the edit, what it reaches, and the tiles that are computed."""
-    import edit_network
     import edit_photo
+
+    from models import edit_network
 
     photo = edit_photo.load_photo(quick=False)
     region = edit_photo.disc(photo.shape[:2])
@@ -147,7 +148,7 @@ def saturated() -> Figure:
 
 def sparse_training() -> Figure:
     """The mask of a weight at three points of a pruning schedule."""
-    from sparse_training_model import magnitude_mask
+    from models.sparse_training import magnitude_mask
 
     rng = np.random.default_rng(0)
     scale = rng.gamma(1.5, 1, (32, 1, 16, 1))
@@ -181,6 +182,17 @@ def attention() -> Figure:
     return made
 
 
+def tuning() -> Figure:
+    """The tiles of an index over a photograph: where its brightness changes."""
+    import edit_photo
+
+    photo = edit_photo.load_photo(quick=False)[::2, ::2]
+    grey = photo.mean(-1)
+    slope = np.abs(np.diff(grey, axis=0, append=0)) + np.abs(np.diff(grey, axis=1, append=0))
+    index = js.tile_index(jnp.asarray(slope > 0.25)[None], (8, 8))
+    return js.plot(index, photo)
+
+
 PICTURES: tuple[Callable[[], Figure], ...] = (
     images,
     moe,
@@ -189,6 +201,7 @@ PICTURES: tuple[Callable[[], Figure], ...] = (
     saturated,
     sparse_training,
     attention,
+    tuning,
 )
 
 
