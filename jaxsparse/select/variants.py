@@ -1,6 +1,7 @@
 """The variants of each op, as the build generated them from `<platform>/variants/<op>.toml`."""
 
 import functools
+import importlib
 import json
 from importlib import resources
 from typing import Any, Literal, NamedTuple, get_args
@@ -60,6 +61,14 @@ def also_runs(op: str, platform: str, *names: str) -> None:
     _BESIDE.setdefault(op, []).extend((platform, name) for name in names)
 
 
+def _beside() -> dict[str, list[tuple[str, str]]]:
+    """What `also_runs` was told. Operations tell it when they are imported, which `import
+    jaxsparse` leaves to their first use.
+    """
+    importlib.import_module("jaxsparse.ops")
+    return _BESIDE
+
+
 def variants(op: Op) -> list[Variant]:
     """The variants of `op`, on every platform that this build has kernels for.
 
@@ -79,14 +88,15 @@ def variants(op: Op) -> list[Variant]:
     runs = _RUNS_AS.get(op, op)
     rows = [v for platform in ("cpu", "cuda") for v in table(runs, platform).values()]
     built = {p for p in ("cpu", "cuda") if (_folder() / p).is_dir()}
-    beside = [Variant(op, p, name, -1, {}) for p, name in _BESIDE.get(runs, ()) if p in built]
+    beside = [Variant(op, p, name, -1, {}) for p, name in _beside().get(runs, ()) if p in built]
     return [v._replace(op=op) for v in rows] + beside
 
 
 def is_known(name: str) -> bool:
     """Whether some op has a variant of that name: in this build's tables, or beside them."""
-    beside = (other for rows in _BESIDE.values() for _, other in rows)
-    return name in beside or any(v.name == name for op in OPS for v in variants(op))
+    if any(name in table(op, platform) for op in OPS for platform in ("cpu", "cuda")):
+        return True
+    return any(name == other for rows in _beside().values() for _, other in rows)
 
 
 def _folder() -> Any:
