@@ -2,6 +2,7 @@
 used.
 """
 
+import ast
 import json
 import os
 import statistics
@@ -84,6 +85,38 @@ def test_an_exported_function_loads_before_an_operation_is_used(tmp_path):
     assert "Network" in told
     assert "Routing" in told
     assert told.endswith("False\n")
+
+
+def test_variants_are_known_before_an_operation_is_used():
+    """Also those that are not rows of a table: an operation tells them when it is imported."""
+    listed = "{op: [v[:3] for v in js.variants(op)] for op in OPS}"
+    code = "import jaxsparse as js; from jaxsparse.select.variants import OPS; "
+    first = fresh(f"{code}print({listed})")
+    assert first == fresh(f"{code}js.ops.route; print({listed})")
+    names = sorted({name for rows in ast.literal_eval(first).values() for _, _, name in rows})
+    assert {"dense", "strips"} <= {*names}
+    fresh("import jaxsparse as js\nwith js.config(variant='strips'): pass")
+    fresh(f"import jaxsparse as js\nfor name in {names}: js.config(variant=name)")
+
+
+def test_an_exported_operation_runs_before_one_is_used(tmp_path):
+    """The targets of its calls are registered by the import alone."""
+    file = tmp_path / "exported"
+    write = (
+        "import jax, jax.numpy as jnp, jaxsparse as js; from jax import export; "
+        "a = jnp.ones((2, 8, 8, 8)); k = jnp.ones((3, 3, 8, 8)); m = jnp.ones((2, 8, 8), bool); "
+        "checks = js.DISABLE_JAX_EXPORT_CHECKS; "
+        "made = export.export(jax.jit(js.masked_conv), disabled_checks=checks)(a, k, m); "
+        f"open({str(file)!r}, 'wb').write(made.serialize())"
+    )
+    read = (
+        "import jax.numpy as jnp, jaxsparse; from jax import export; "
+        f"made = export.deserialize(bytearray(open({str(file)!r}, 'rb').read())); "
+        "a = jnp.ones((2, 8, 8, 8)); k = jnp.ones((3, 3, 8, 8)); m = jnp.ones((2, 8, 8), bool); "
+        "print(made.call(a, k, m)[0, 4, 4, 0])"
+    )
+    fresh(write)
+    assert fresh(read) == "72.0\n"
 
 
 def test_tune_stays_a_function_when_its_package_is_loaded():
