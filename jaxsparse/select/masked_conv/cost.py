@@ -7,7 +7,8 @@ into a row of costs. Linear in the rates but for `listed`, so that they can be f
 
 MB are those of the result that no product writes; waves = rows * column tiles / (multiprocessors *
 tile_m); steps are of 128 bytes of the flat (tap, channel) axis, or, where a box holds pixels of 64
-bytes, of one tap. Variants that stream K share the last wave: all of theirs is even.
+bytes, of one tap. Variants that stream K share the last wave: all of theirs is even, and no less
+than a quarter of a wave, since at most four CTAs share a tile.
 """
 
 import math
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from jaxsparse.select.costs import EVERY, Candidate, staircase
+from jaxsparse.select.costs import EVERY, Candidate, staircase, streamed_waves
 from jaxsparse.select.table import DENSE, Measured, Rate
 from jaxsparse.select.variants import Variant
 
@@ -129,6 +130,7 @@ def candidate(
         place=place,
         even=t.steps * rate.row_step,
         fill=(fill * t.megabytes, fill * t.tile_megabytes),
+        full=-(-work.pixels // area) if row.fields["stream_k"] else 0,
     )
 
 
@@ -150,6 +152,9 @@ def features(
     t = terms(row, work, area, processors)
     waves = count / math.floor(t.per_wave)
     whole = 0.0 if row.fields["stream_k"] else math.ceil(waves)
+    if row.fields["stream_k"]:
+        full = -(-work.pixels // area)
+        waves = streamed_waves(count, full=full, rows=math.floor(t.per_wave))
     filled = work.fills and place != EVERY
     zeros = max(t.megabytes - count * t.tile_megabytes, 0.0) if filled else 0.0
     return 1.0, whole * t.steps, whole, waves * t.steps, zeros
