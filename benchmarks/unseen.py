@@ -77,7 +77,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--count", type=int, help=f"of an op and dtype; {USUAL} without --seconds")
     parser.add_argument("--skip", type=int, default=0, help="leave out the first problems")
     parser.add_argument("--samples", type=int, default=5, help="timed rounds")
-    parser.add_argument("--chain-ms", type=float, help=f"of a chain, about; default: {CHAIN_MS:g} on a GPU")
+    parser.add_argument(
+        "--chain-ms", type=float, help=f"of a chain, about; default: {CHAIN_MS:g} on a GPU"
+    )
     parser.add_argument("--no-variants", action="store_true", help="ours, dense and torch alone")
     parser.add_argument("--no-torch", action="store_true")
     parser.add_argument("--seconds", type=float, help="begin no problem after that")

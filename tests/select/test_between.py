@@ -3,6 +3,7 @@
 import math
 
 import msgspec
+import numpy as np
 import pytest
 
 import jaxsparse as js
@@ -57,8 +58,7 @@ def leave_one_out(dtype):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_dense_convolutions_that_were_left_out(dtype):
     between, nearest = zip(*leave_one_out(dtype), strict=True)
-    assert len(between) == 25
-    assert sorted(between)[12] < 0.1 < sorted(nearest)[12]
+    assert np.median(between) < 0.1 < np.median(nearest)
     assert sum(between) < 0.75 * sum(nearest)
 
 
