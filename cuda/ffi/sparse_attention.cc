@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kOp[] = "sparse_attention";
 constexpr char kGradOp[] = "sparse_attention_grad";
-constexpr int64_t kMma = 0, kSplit = 2;  // mma.sync, on every device; the others are Hopper's
+constexpr int64_t kMma = 0, kWgmma = 1, kSplit = 2;  // kWgmma is Hopper's
 constexpr int64_t kCounterBytes = sizeof(int);
 
 // The lists of one direction.
@@ -72,19 +72,20 @@ AttentionArgs ArgsOf(const Call& c) {
 }
 
 constexpr char kAlignment[] = "the arrays must be aligned to 16 bytes";
+constexpr char kNoVariant[] = "variant must be 0 (mma.sync), 1 (wgmma) or 2 (split keys)";
 
 // Why `variant` cannot run this problem, or nullptr when it can. No other family is tried in its
 // place.
 const char* VariantReason(const AttentionArgs& a, DType dtype, int64_t variant) {
   if (variant == kMma) return AttentionMmaReason(a);
   if (variant == kSplit) return AttentionSplitReason(a, dtype);
-  return HopperAttentionReason(a, dtype);
+  return variant == kWgmma ? HopperAttentionReason(a, dtype) : kNoVariant;
 }
 
 const char* GradReason(const AttentionGradArgs& g, DType dtype, int64_t variant) {
   if (variant == kMma) return AttentionMmaReason(g.forward);
   if (variant == kSplit) return "it computes no gradients";
-  return HopperBackwardReason(g, dtype);
+  return variant == kWgmma ? HopperBackwardReason(g, dtype) : kNoVariant;
 }
 
 ffi::Error SparseAttention(cudaStream_t stream, contract::sparse_attention::Attributes attributes,

@@ -100,8 +100,8 @@ def reason_against(problem: AttentionProblem, variant: str) -> str | None:
         return _against_split(problem)
     if depths not in HOPPER_DEPTHS:
         return f"heads of {depths}; it takes {', '.join(map(str, HOPPER_DEPTHS))}"
-    if problem.added or not np.float32(problem.scale) > 0:
-        return "scores have a soft cap, slopes, a bias, or a scale that is not positive"
+    if problem.added or not 0 < np.float32(problem.scale) < np.inf:
+        return "scores have a soft cap, slopes, a bias, or a scale that is not positive and finite"
     block_q, block_kv = problem.block_size
     if problem.slots * block_q * -(-block_kv // 32) >= 2**31:
         return "the mask has 2^31 words or more"
