@@ -24,8 +24,8 @@ NUMBERS = {
 }
 #: Head sizes of the tiles for Hopper, of q and k, and of v.
 HOPPER_DEPTHS = ((64, 64), (128, 128))
-#: What the gradient that adds up dq in global memory takes: head sizes, and its tile of keys.
-REDUCE_DEPTHS, REDUCE_KEYS = ((128, 128),), 128
+#: The keys of a tile of the gradient that adds up dq in global memory: a block is cut into them.
+REDUCE_KEYS = 128
 #: The most queries of a call that splits its lists of keys: it is made for decoding.
 SPLIT_QUERIES = 16
 #: The deepest head that the CUDA kernels hold in shared memory.
@@ -112,9 +112,8 @@ def reason_against(problem: AttentionProblem, variant: str) -> str | None:
     if variant == "split":
         return _against_split(problem)
     reduces = variant == "wgmma_reduce"
-    takes = REDUCE_DEPTHS if reduces else HOPPER_DEPTHS
-    if depths not in takes:
-        return f"heads of {depths}; it takes {', '.join(map(str, takes))}"
+    if depths not in HOPPER_DEPTHS:
+        return f"heads of {depths}; it takes {', '.join(map(str, HOPPER_DEPTHS))}"
     if reduces and problem.block_size[1] % REDUCE_KEYS:
         return f"blocks of {problem.block_size[1]} keys; it takes multiples of {REDUCE_KEYS}"
     if reduces and problem.ordered:

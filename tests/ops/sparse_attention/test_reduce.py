@@ -14,7 +14,8 @@ from ops.sparse_attention.oracle import dense_of, gradients, lists_of, mask_of
 import jaxsparse as js
 from jaxsparse.select import sparse_attention as chooser
 
-NAME, DEPTH = "wgmma_reduce", 128
+NAME = "wgmma_reduce"
+DEPTHS = pytest.mark.parametrize("depth", [64, 128])
 
 
 @pytest.fixture
@@ -24,10 +25,12 @@ def hopper():
         pytest.skip("a kernel for compute capability 9.0")
 
 
-def problem(rng, *, batch=2, q_len=300, kv_len=333, heads=(4, 2), block=(64, 128), fill=0.5):
+def problem(
+    rng, *, batch=2, q_len=300, kv_len=333, heads=(4, 2), block=(64, 128), fill=0.5, depth=128
+):
     """q, k, v, gout, glse, codes of blocks, and words."""
     shapes = ((q_len, heads[0]), (kv_len, heads[1]), (kv_len, heads[1]), (q_len, heads[0]))
-    arrays = [rng.standard_normal((batch, n, h, DEPTH), np.float32) for n, h in shapes]
+    arrays = [rng.standard_normal((batch, n, h, depth), np.float32) for n, h in shapes]
     arrays.append(rng.standard_normal((batch, heads[0], q_len), np.float32))
     grid = (batch, heads[0], -(-q_len // block[0]), -(-kv_len // block[1]))
     codes = np.where(rng.random(grid) < fill, rng.integers(-1, 3, grid), -2)
@@ -56,22 +59,22 @@ def found(arrays, mask, dtype):
 
 def check(got, exact, keep, dtype):
     """All three gradients against float64."""
-    want = gradients(*exact, keep, scale=DEPTH**-0.5)
+    want = gradients(*exact, keep, scale=exact[0].shape[3] ** -0.5)
     for one, other in zip(got, want, strict=True):
         assert_close(one.astype(jnp.float32), other, dtype, 2)
 
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("hopper")
+@DEPTHS
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(
     "block", [(16, 128), (48, 128), (64, 128), (128, 128), (64, 256), (256, 256)], ids=str
 )
-@pytest.mark.parametrize("fill", [0.1, 0.6, 1.0])
-@pytest.mark.parametrize("heads", [(4, 2), (6, 1), (3, 3)], ids=str)
-def test_values(dtype, block, fill, heads, rng):
+@pytest.mark.parametrize(("fill", "heads"), [(0.1, (6, 1)), (0.6, (4, 2)), (1.0, (3, 3))], ids=str)
+def test_values(dtype, block, fill, heads, depth, rng):
     """Partial and full blocks, ragged lengths, grouped heads, lists of every head."""
-    arrays, codes, words = problem(rng, heads=heads, block=block, fill=fill)
+    arrays, codes, words = problem(rng, depth=depth, heads=heads, block=block, fill=fill)
     lists = lists_of(codes)
     got, exact = found(arrays, mask_of(lists, words, block, 300, 333), dtype)
     check(got, exact, dense_of(lists, words, block, 300, 333), dtype)
@@ -79,10 +82,13 @@ def test_values(dtype, block, fill, heads, rng):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("hopper")
+@DEPTHS
 @pytest.mark.parametrize("sizes", [(1, 1), (15, 129), (64, 128), (129, 127), (700, 40)], ids=str)
-def test_lengths(sizes, rng):
+def test_lengths(sizes, depth, rng):
     """Lengths that end within a strip, a tile and a block; all blocks full."""
-    arrays, codes, words = problem(rng, q_len=sizes[0], kv_len=sizes[1], heads=(2, 1), fill=1.0)
+    arrays, codes, words = problem(
+        rng, depth=depth, q_len=sizes[0], kv_len=sizes[1], heads=(2, 1), fill=1.0
+    )
     lists = lists_of(np.full_like(codes, -1))
     got, exact = found(arrays, mask_of(lists, words, (64, 128), *sizes), "bfloat16")
     check(got, exact, dense_of(lists, words, (64, 128), *sizes), "bfloat16")
@@ -101,11 +107,12 @@ def test_large_scores_at_the_edge(rng):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("hopper")
-def test_more_tiles_than_processors(rng):
+@DEPTHS
+def test_more_tiles_than_processors(depth, rng):
     """Each CTA takes several tiles of keys, and its rings turn over many times."""
     block = (128, 128)
     sizes = {"batch": 3, "q_len": 530, "kv_len": 1024, "heads": (16, 8)}
-    arrays, codes, words = problem(rng, **sizes, block=block, fill=0.7)
+    arrays, codes, words = problem(rng, depth=depth, **sizes, block=block, fill=0.7)
     codes[:, :, :, 3] = -2  # keys that nothing attends
     lists = lists_of(codes)
     got, exact = found(arrays, mask_of(lists, words, block, 530, 1024), "bfloat16")
@@ -114,10 +121,11 @@ def test_more_tiles_than_processors(rng):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("hopper")
+@DEPTHS
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_shared_lists(dtype, rng):
+def test_shared_lists(dtype, depth, rng):
     """One list for the whole batch and every head."""
-    arrays, codes, words = problem(rng, batch=3)
+    arrays, codes, words = problem(rng, depth=depth, batch=3)
     lists = lists_of(codes[:1, :1])
     got, exact = found(arrays, mask_of(lists, words, (64, 128), 300, 333), dtype)
     check(got, exact, dense_of(lists, words, (64, 128), 300, 333), dtype)
@@ -125,12 +133,13 @@ def test_shared_lists(dtype, rng):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("hopper")
+@DEPTHS
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_unread_rows_hold_nan(bad, rng):
+def test_unread_rows_hold_nan(bad, depth, rng):
     """Rows that attend to nothing and keys that nothing attends have gradients of 0, whatever they
     hold; they reach nothing else.
     """
-    arrays, codes, words = problem(rng, fill=0.7)
+    arrays, codes, words = problem(rng, depth=depth, fill=0.7)
     codes[codes == -1] = 0  # partial blocks alone
     words[:, ::3] = 0
     words[..., 0] &= np.uint32(0xFFFF00FF)
@@ -151,9 +160,10 @@ def test_unread_rows_hold_nan(bad, rng):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("hopper")
-def test_nan_stays_in_its_block_of_queries(rng):
+@DEPTHS
+def test_nan_stays_in_its_block_of_queries(depth, rng):
     """NaN in a key of one block of queries reaches no other block's dq."""
-    arrays, codes, words = problem(rng, q_len=256, kv_len=256, heads=(2, 2))
+    arrays, codes, words = problem(rng, depth=depth, q_len=256, kv_len=256, heads=(2, 2))
     codes[:] = 0
     codes[:, :, 1:] = 1
     words[1, :, 0] &= np.uint32(0xFFFFFFFE)  # key 0 of a block counts for the first queries alone
@@ -164,7 +174,7 @@ def test_nan_stays_in_its_block_of_queries(rng):
     keep = dense_of(lists, words, (64, 128), 256, 256)
     dq = np.asarray(got[0].astype(jnp.float32))
     assert np.isnan(dq[:, :64]).all()
-    want = gradients(*[np.nan_to_num(x) for x in exact], keep, scale=DEPTH**-0.5)
+    want = gradients(*[np.nan_to_num(x) for x in exact], keep, scale=depth**-0.5)
     assert_close(dq[:, 64:], want[0][:, 64:], "bfloat16", 2)
 
 
@@ -186,9 +196,10 @@ def corrupted(lists, rng):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("hopper")
-def test_hostile_lists(rng):
+@DEPTHS
+def test_hostile_lists(depth, rng):
     """Blocks, slots and counts out of range count as not listed."""
-    arrays, codes, words = problem(rng)
+    arrays, codes, words = problem(rng, depth=depth)
     lists = lists_of(codes)
     bad = (*corrupted(lists[:3], rng), *corrupted(lists[3:], rng))
     got, exact = found(arrays, mask_of(bad, words, (64, 128), 300, 333), "bfloat16")
@@ -197,9 +208,10 @@ def test_hostile_lists(rng):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("hopper")
-def test_repeats(rng):
+@DEPTHS
+def test_repeats(depth, rng):
     """dk and dv are the same bits in every run, and dq under deterministic=True."""
-    arrays, codes, words = problem(rng, q_len=600, kv_len=1200)
+    arrays, codes, words = problem(rng, depth=depth, q_len=600, kv_len=1200)
     mask = mask_of(lists_of(codes), words, (64, 128), 600, 1200)
     given = [*(jnp.asarray(x, "bfloat16") for x in arrays[:4]), jnp.asarray(arrays[4])]
     for settings, first in (({"variant": NAME}, 1), ({"deterministic": True}, 0)):
@@ -214,7 +226,7 @@ def test_repeats(rng):
 
 def asked(**changed):
     """A problem on CUDA that the kernel takes, but for `changed`."""
-    shapes = {"q": (1, 512, 4, DEPTH), "k": (1, 512, 2, DEPTH), "v_depth": DEPTH}
+    shapes = {"q": (1, 512, 4, 128), "k": (1, 512, 2, 128), "v_depth": 128}
     rest = {"block_size": (64, 128), "blocks": 32, "slots": 3, "dtype": "bfloat16"}
     given = {**shapes, **rest, "precision": "default", "gradient": True, **changed}
     return chooser.AttentionProblem("cuda", **given)
@@ -226,8 +238,8 @@ def test_choice(monkeypatch):
     names = functools.partial(lambda **changed: chooser.candidates(asked(**changed)).names)
     assert names() == (NAME, "wgmma", "mma", "dense")
     assert names(gradient=False) == ("wgmma", NAME, "mma", "dense")
-    half = {"q": (1, 512, 4, 64), "k": (1, 512, 2, 64), "v_depth": 64}
-    for changed in (half, {"block_size": (128, 64)}, {"ordered": True}):
+    assert names(q=(1, 512, 4, 64), k=(1, 512, 2, 64), v_depth=64)[0] == NAME
+    for changed in ({"block_size": (128, 64)}, {"block_size": (64, 192)}, {"ordered": True}):
         assert names(**changed) == ("wgmma", "mma", "dense")
         assert chooser.against(asked(**changed))[NAME]
     assert names(added=True) == ("mma", "dense")

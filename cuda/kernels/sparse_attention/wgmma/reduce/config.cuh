@@ -24,10 +24,15 @@ struct AttentionReduceConfig {
   using T = Element;
   static constexpr bool kKeys = true, kReduces = true;
   static constexpr int kDepth = QkDepth, kOther = 64, kBlocks = QkDepth / 64;
-  static constexpr int kThreads = 384, kConsumerRegisters = 240, kProducerRegisters = 24;
+  static constexpr int kThreads = 384, kConsumerRegisters = kDepth == 128 ? 240 : 208;
+  static constexpr int kProducerRegisters = kDepth == 128 ? 24 : 88;
   static constexpr int kStrips = kOther / kStripRows, kWords = kOther / 32;
   static constexpr int kOwnBytes = kBlocks * 64 * 128, kTileBytes = kBlocks * kOther * 128;
   static constexpr int kSlots = kDepth == 128 ? 3 : 6;
+  // At a depth of 64 a warpgroup multiplies and adds what its own keys give to dq; at 128 it takes
+  // half of the depth, of all 128 keys: dS^T is exchanged.
+  static constexpr bool kExchanges = kDepth == 128;
+  static constexpr int kExchanging = kExchanges ? 8 : 4;  // warps that share dS^T
   static_assert(kStrips == 4, "a warp adds one strip");
 
   using Tile = AttentionReduceTile<kOther>;
@@ -39,7 +44,7 @@ struct AttentionReduceConfig {
     uint8_t sums[8][kSumBytes];       // of each warp, on their way to memory
     Tile tiles[kSlots];
     uint64_t full[kSlots], empty[kSlots], own_full[2], own_empty[2], check_full[2], check_empty[2];
-    uint64_t grads_full, grads_empty;
+    uint64_t grads_full[2], grads_empty[2];  // of each warpgroup, or of both
     AttentionGradItem items[2][2];
     uint32_t nonfinite[2][4];  // rows of k whose NaN and Inf were taken out, by warpgroup and warp
     int check_slot[2];

@@ -1,6 +1,7 @@
 // The warpgroups that multiply: 64 owned keys each. Scores of keys by queries stay in registers,
 // where they are the operands of dv and dk; their gradients also go to shared memory, from where
-// each warpgroup multiplies those of all 128 keys by its half of the depth of k.
+// each warpgroup multiplies those of all 128 keys by its half of the depth of k, or at a depth of
+// 64 those of its own keys.
 #pragma once
 
 #include "cuda/core/matrix_copy.cuh"
@@ -46,6 +47,7 @@ class ReduceConsumer {
       : p_(p),
         s_(shared),
         group_(group),
+        shares_(C::kExchanges ? 0 : group),
         row_(group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4),
         at_(0, 1) {}
 
@@ -61,8 +63,9 @@ class ReduceConsumer {
 
  private:
   static constexpr int kScores = C::kOther / 2, kOut = C::kDepth / 2, kSteps = C::kOther / 16;
-  static constexpr int kQueries = 32;  // of 64 queries by 64 elements of depth
-  static_assert(C::kDepth == 128, "each warpgroup takes 64 elements of the depth of dq");
+  static constexpr int kSide = 2 * C::kOwnBytes;  // from one warpgroup's keys to the other's
+  static constexpr int kQueries = 32;             // of 64 queries by 64 elements of depth
+  static_assert(C::kDepth == (C::kExchanges ? 128 : 64), "a warpgroup takes 64 elements of depth");
 
   __device__ static uint32_t Address(const void* p) { return ptx::SharedAddress(p); }
   __device__ static void Release(uint64_t* barrier) {
@@ -130,20 +133,21 @@ class ReduceConsumer {
     }
     ptx::FenceAsyncProxy();
     __syncwarp();
-    Release(&s_.grads_full);
+    Release(&s_.grads_full[shares_]);
   }
 
-  // Starts out = dS k: 64 queries by this warpgroup's half of the depth.
+  // Starts out = dS k: 64 queries by 64 elements of depth, of the keys that are shared.
   __device__ __forceinline__ void StartQueries(float (&out)[kQueries]) {
-    const uint64_t a = ptx::TileDescriptor(Address(s_.grads), 0);
-    const uint64_t b = ptx::TileDescriptor(Address(s_.own[0][0]) + group_ * 64 * 128, 0);
+    const uint32_t grads = Address(s_.grads) + (C::kExchanges ? 0 : group_ * 64 * 128);
+    const uint32_t keys = Address(s_.own[0][0]) + group_ * (C::kExchanges ? 64 * 128 : kSide);
+    const uint64_t a = ptx::TileDescriptor(grads, 0), b = ptx::TileDescriptor(keys, 0);
     ptx::MmaTouch(out);
     ptx::MmaFence();
 #pragma unroll
-    for (int step = 0; step < 8; ++step) {
+    for (int step = 0; step < C::kExchanging; ++step) {
       const int side = step / 4, within = step % 4 * 16 * 128;
       ptx::MmaShared<T, 64, true, true>(out, a + step * 16 * 128 / 16,
-                                        b + (side * 2 * C::kOwnBytes + within) / 16, step > 0);
+                                        b + (side * kSide + within) / 16, step > 0);
     }
     ptx::MmaCommit();
   }
@@ -152,7 +156,7 @@ class ReduceConsumer {
   // of its part of dq, on their way to memory.
   __device__ __forceinline__ void FinishTile(const float (&queries)[kQueries], int slot, int line) {
     Release(&s_.empty[slot]);
-    Release(&s_.grads_empty);
+    Release(&s_.grads_empty[shares_]);
     const int lane = threadIdx.x % 32;
     const uint32_t shared = Address(s_.sums[threadIdx.x / 32]);
     if (lane == 0) ptx::WaitBulkRead();
@@ -167,7 +171,7 @@ class ReduceConsumer {
     ptx::FenceAsyncProxy();
     __syncwarp();
     if (lane == 0 && line >= 0) {
-      const int64_t run = int64_t{line} * (C::kDepth / 64) + group_;
+      const int64_t run = int64_t{line} * (C::kDepth / 64) + (C::kExchanges ? group_ : 0);
       ptx::AddBulk(p_.sums + run * (kSumBytes / 4), shared, kSumBytes);
     }
   }
@@ -185,7 +189,7 @@ class ReduceConsumer {
       const int slot = at_.slot;
       const typename C::Tile& info = s_.tiles[slot];
       // dq of the tile before. There is none at first: what is multiplied then is not added.
-      if (before >= 0) ptx::BarrierWait(Address(&s_.grads_full), turn_ ^ 1);
+      if (before >= 0) ptx::BarrierWait(Address(&s_.grads_full[shares_]), turn_ ^ 1);
       StartQueries(queries);
       ptx::BarrierWait(Address(&s_.full[slot]), at_.parity);
       StartDots<C>(scores, own, tile(slot, 0));
@@ -209,7 +213,7 @@ class ReduceConsumer {
       uint32_t grads[kSteps][4];
       PackWeights<C>(scores, grads);
       ptx::MmaWait<0>();
-      ptx::BarrierWait(Address(&s_.grads_empty), turn_ ^ 1);
+      ptx::BarrierWait(Address(&s_.grads_empty[shares_]), turn_ ^ 1);
       ShareGrads(grads);
       StartSum<C>(keys, grads, tile(slot, 0));
       line = info.lines[threadIdx.x % 128 / 32];
@@ -217,7 +221,7 @@ class ReduceConsumer {
       at_.Advance(0, 1);
       before = slot;
     }
-    ptx::BarrierWait(Address(&s_.grads_full), turn_ ^ 1);
+    ptx::BarrierWait(Address(&s_.grads_full[shares_]), turn_ ^ 1);
     StartQueries(queries);
     ptx::MmaWait<0>();
     ptx::MmaTouch(queries);
@@ -229,7 +233,7 @@ class ReduceConsumer {
 
   const AttentionGradParams& p_;
   typename C::Shared& s_;
-  int group_, row_;
+  int group_, shares_, row_;  // shares_: the barriers of dS^T that this warpgroup takes
   RingPlace<C> at_;
   uint32_t turn_ = 0;  // parity of a tile's phase of grads_full
 };

@@ -33,9 +33,9 @@ __device__ __forceinline__ void InitReduceBarriers(typename C::Shared& s) {
   for (int i = 0; i < 2; ++i) {
     init(&s.check_full[i], 1);
     init(&s.check_empty[i], 1);
+    init(&s.grads_full[i], C::kExchanging);
+    init(&s.grads_empty[i], C::kExchanging);
   }
-  init(&s.grads_full, kWarps);
-  init(&s.grads_empty, kWarps);
 }
 
 template <class C>

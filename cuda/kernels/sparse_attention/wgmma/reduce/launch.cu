@@ -12,9 +12,24 @@
 #include "cuda/kernels/sparse_attention/wgmma/reduce/variant.h"
 
 namespace jaxsparse {
+namespace {
+
+template <typename T>
+cudaError_t LaunchDepth(const AttentionGradArgs& a, DType type, float* sums, int* counter,
+                        cudaStream_t stream) {
+  const int processors = static_cast<int>(MultiProcessors());
+  if (a.forward.depth == 64) {
+    return AttentionReduceVariant<T, 64>::Launch(a, type, sums, counter, processors, stream);
+  }
+  return AttentionReduceVariant<T, 128>::Launch(a, type, sums, counter, processors, stream);
+}
+
+}  // namespace
 
 const char* HopperReduceSizes(const AttentionArgs& a) {
-  if (a.depth != 128 || a.v_depth != 128) return "variant 3 takes heads of 128";
+  if (a.depth != a.v_depth || (a.depth != 64 && a.depth != 128)) {
+    return "variant 3 takes heads of 64 and of 128";
+  }
   if (a.mask.block_kv % 128 != 0) return "variant 3 takes a block_kv that is a multiple of 128";
   return nullptr;
 }
@@ -30,8 +45,15 @@ int64_t AttentionSumBytes(const AttentionArgs& a) {
 }
 
 cudaError_t PrepareHopperReduce() {
-  const cudaError_t status = AttentionReduceVariant<__nv_bfloat16, 128>::Prepare();
-  return status == cudaSuccess ? AttentionReduceVariant<__half, 128>::Prepare() : status;
+  cudaError_t (*const prepare[])() = {&AttentionReduceVariant<__nv_bfloat16, 64>::Prepare,
+                                      &AttentionReduceVariant<__nv_bfloat16, 128>::Prepare,
+                                      &AttentionReduceVariant<__half, 64>::Prepare,
+                                      &AttentionReduceVariant<__half, 128>::Prepare};
+  for (const auto each : prepare) {
+    const cudaError_t status = each();
+    if (status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
 }
 
 cudaError_t LaunchHopperReduce(const AttentionGradArgs& a, DType type, cudaStream_t stream,
@@ -40,12 +62,8 @@ cudaError_t LaunchHopperReduce(const AttentionGradArgs& a, DType type, cudaStrea
   cudaError_t status = cudaMemsetAsync(counter, 0, sizeof(int), stream);
   if (status == cudaSuccess) status = LaunchAttentionDelta(a, type, stream);
   if (status != cudaSuccess) return status;
-  const int processors = static_cast<int>(MultiProcessors());
-  if (type == DType::kBF16) {
-    return AttentionReduceVariant<__nv_bfloat16, 128>::Launch(a, type, sums, counter, processors,
-                                                              stream);
-  }
-  return AttentionReduceVariant<__half, 128>::Launch(a, type, sums, counter, processors, stream);
+  if (type == DType::kBF16) return LaunchDepth<__nv_bfloat16>(a, type, sums, counter, stream);
+  return LaunchDepth<__half>(a, type, sums, counter, stream);
 }
 
 }  // namespace jaxsparse
