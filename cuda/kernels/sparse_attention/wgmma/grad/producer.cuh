@@ -5,6 +5,7 @@
 #include "cuda/core/async_copy.cuh"
 #include "cuda/core/warpgroup.cuh"
 #include "cuda/kernels/sparse_attention/wgmma/grad/config.cuh"
+#include "cuda/kernels/sparse_attention/wgmma/grad/terms.cuh"
 
 namespace jaxsparse {
 
@@ -167,6 +168,10 @@ class GradProducer {
     const bool cut = strip.words >= 0 || (!C::kKeys && strip.valid != 0xFFFF);
     const bool masked = __any_sync(~0u, mine && cut) || !__any_sync(~0u, mine && strip.valid != 0);
     if (masked && mine) tile.strips[lane_] = strip;
+    if constexpr (C::kReduces) {
+      const int first = (item.batch * p_.query_heads + head) * p_.query_strips;
+      if (mine) tile.lines[lane_] = strip.valid != 0 ? first + strip.start / kStripRows : -1;
+    }
     if constexpr (C::kKeys) {
 #pragma unroll
       for (int i = 0; i < kTerms; ++i) {
