@@ -22,7 +22,7 @@ from jaxsparse.core.checks import canonical_precision
 from jaxsparse.core.differentiable import differentiable, tangent_of
 from jaxsparse.core.dtypes import DTYPES
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, lift, partitioned
+from jaxsparse.ffi import Implementation, Rule, absent, dispatch, ffi_call, lift, partitioned
 from jaxsparse.ffi.platform import implementation_key, plan
 from jaxsparse.ffi.register import native
 from jaxsparse.ops.grouped_matmul.api import MOST_SORTED_ROWS, grouped_matmul
@@ -280,6 +280,6 @@ def _native(
         gate,
         up,
         group_sizes,
-        jnp.zeros(0, jnp.int32) if gather is None else gather,
+        absent(gather, np.int32),
         sorted_rows=call.sorted_rows,
     )[0]

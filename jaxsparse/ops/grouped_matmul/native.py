@@ -3,12 +3,11 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxsparse.core.dtypes import DTYPES
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi import absent, ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.select.grouped_matmul import GroupedProblem, tile_reason
 from jaxsparse.select.variants import table
@@ -50,7 +49,9 @@ def forward(
         lhs,
         rhs,
         group_sizes,
-        *_present(gather, scatter, row_weights),
+        absent(gather, np.int32),
+        absent(scatter, np.int32),
+        absent(row_weights, np.float32),
         sorted_rows=call.sorted_rows,
         scatters=call.scatters,
         transpose_rhs=call.transpose_rhs,
@@ -87,7 +88,9 @@ def drhs(
         lhs,
         gy,
         group_sizes,
-        *_present(gather, scatter, row_weights),
+        absent(gather, np.int32),
+        absent(scatter, np.int32),
+        absent(row_weights, np.float32),
         sorted_rows=call.sorted_rows,
         precision=int(call.precision == "highest"),
         variant=variant,
@@ -128,14 +131,3 @@ def workspace(call: Call, platform: str, number: int, lhs: Shaped, group_sizes: 
         )
     shape = shape_of(call, lhs, group_sizes)
     return native(platform).grouped_matmul_workspace(shape, DTYPES[call.out_dtype], call.scatters)
-
-
-def _present(
-    gather: jax.Array | None, scatter: jax.Array | None, row_weights: jax.Array | None
-) -> tuple[jax.Array, ...]:
-    none = jnp.zeros(0, jnp.int32)
-    return (
-        none if gather is None else gather,
-        none if scatter is None else scatter,
-        jnp.zeros(0, jnp.float32) if row_weights is None else row_weights,
-    )

@@ -19,7 +19,7 @@ from jax.custom_batching import custom_vmap
 from jaxsparse.core.activations import ACTIVATIONS, CODES
 from jaxsparse.core.batching import entries, fold, loop_over, unfold
 from jaxsparse.core.differentiable import Fact, differentiable, tangent_of
-from jaxsparse.ffi import Rule, dispatch, ffi_call, partitioned
+from jaxsparse.ffi import Rule, absent, dispatch, ffi_call, partitioned
 from jaxsparse.ops.masked_conv.fill import fill_rows
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.recorder import UPPER, ZERO
@@ -188,7 +188,6 @@ def _native(
 ) -> Any:
     p, geo, outputs = s.conv, s.conv.geometry, kernel.shape[2]
     shape = (*cover.shape, outputs)
-    given = jnp.zeros((0, *shape[1:]), p.out_dtype) if base is None else base
     out, near, _ = ffi_call(
         "jaxsparse_known_windows",
         [
@@ -196,11 +195,11 @@ def _native(
             (cover.shape, np.bool_),
             ((1 << len(kernel), outputs), p.out_dtype),
         ],
-        given,
+        absent(base, p.out_dtype, (0, *shape[1:])),
         codes,
         cover,
         kernel,
-        jnp.zeros(0, jnp.float32) if bias is None else bias,
+        absent(bias, np.float32),
         input_output_aliases=None if base is None else {0: 0},
         kernel_h=s.window[0],
         kernel_w=s.window[1],
