@@ -160,29 +160,15 @@ def _two_products(
     return jax.nn.silu(product(lhs, gate, group_sizes)) * product(lhs, up, group_sizes)
 
 
-def _unwatched(
-    options: _Options,
-    lhs: jax.Array,
-    gate: jax.Array,
-    up: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-) -> jax.Array:
+def _unwatched(options: _Options, *operands: Any) -> jax.Array:
     """The two products inside the fused call, which was checked and told as one."""
     with override(checked=False, explain=None):
-        return _two_products(options, lhs, gate, up, group_sizes, gather)
+        return _two_products(options, *operands)
 
 
 @differentiable()
-def _gated(
-    options: _Options,
-    lhs: jax.Array,
-    gate: jax.Array,
-    up: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-) -> jax.Array:
-    return _run(options)(lhs, gate, up, group_sizes, gather)
+def _gated(options: _Options, *operands: jax.Array | None) -> jax.Array:
+    return _run(options)(*operands)
 
 
 def _product_params(options: _Options, lhs: Shaped, gather: Shaped | None) -> GroupedParams:

@@ -1,6 +1,6 @@
 """The grouped products on their native handlers: operands, attributes and workspaces."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -13,6 +13,20 @@ from jaxsparse.select.grouped_matmul import GroupedProblem, tile_reason
 from jaxsparse.select.variants import table
 
 _TENSOR_CORES = 1
+
+
+class Rows(NamedTuple):
+    """Which rows a product takes: what stands behind lhs and rhs among its operands."""
+
+    group_sizes: jax.Array
+    gather: jax.Array | None
+    scatter: jax.Array | None
+    row_weights: jax.Array | None
+
+    def given(self) -> tuple[jax.Array, ...]:
+        """As the handlers take them."""
+        gather, scatter = absent(self.gather, np.int32), absent(self.scatter, np.int32)
+        return self.group_sizes, gather, scatter, absent(self.row_weights, np.float32)
 
 
 class Call(NamedTuple):
@@ -35,23 +49,18 @@ def forward(
     variant: str,
     lhs: jax.Array,
     rhs: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-    scatter: jax.Array | None,
-    row_weights: jax.Array | None,
+    *rows: Any,
 ) -> jax.Array:
-    """One product by `variant`: call.out_dtype[out_rows, outputs]."""
+    """One product by `variant` of these `Rows`: call.out_dtype[out_rows, outputs]."""
+    taken = Rows(*rows)
     number = table("grouped_matmul", platform)[variant].number
-    size = workspace(call, platform, number, lhs, group_sizes)
+    size = workspace(call, platform, number, lhs, taken.group_sizes)
     return ffi_call(
         "jaxsparse_grouped_matmul",
         [((call.out_rows, call.outputs), call.out_dtype), ((size,), np.uint8)],
         lhs,
         rhs,
-        group_sizes,
-        absent(gather, np.int32),
-        absent(scatter, np.int32),
-        absent(row_weights, np.float32),
+        *taken.given(),
         sorted_rows=call.sorted_rows,
         scatters=call.scatters,
         transpose_rhs=call.transpose_rhs,
@@ -60,17 +69,9 @@ def forward(
     )[0]
 
 
-def drhs(
-    call: Call,
-    platform: str,
-    lhs: jax.Array,
-    gy: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-    scatter: jax.Array | None,
-    row_weights: jax.Array | None,
-):
+def drhs(call: Call, platform: str, lhs: jax.Array, gy: jax.Array, taken: Rows) -> jax.Array:
     """The gradient of the weights: call.out_dtype[g, depth, outputs]."""
+    group_sizes = taken.group_sizes
     groups = group_sizes.shape[0]
     shape = (groups, lhs.shape[1], call.outputs)
     if platform == "cpu":
@@ -87,10 +88,7 @@ def drhs(
         [(shape, dtype), ((size,), np.uint8)],
         lhs,
         gy,
-        group_sizes,
-        absent(gather, np.int32),
-        absent(scatter, np.int32),
-        absent(row_weights, np.float32),
+        *taken.given(),
         sorted_rows=call.sorted_rows,
         precision=int(call.precision == "highest"),
         variant=variant,
