@@ -9,7 +9,7 @@ all.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,16 @@ MOST_TAPS = 9
 #: Of 256 outputs spread over all, the share that may be near an undecided pixel before a GPU
 #: multiplies every one: measured on an H200, see docs/kernels/bounded_matmul.md.
 MOST_NEAR = 0.89
+
+
+class Given(NamedTuple):
+    """The operands of one call, as `known_windows` takes them."""
+
+    codes: jax.Array
+    cover: jax.Array
+    kernel: jax.Array
+    bias: jax.Array | None
+    base: jax.Array | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,26 +77,13 @@ def known_windows(
 
 
 @differentiable()
-def _known(
-    s: Known,
-    codes: jax.Array,
-    cover: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-) -> Any:
-    return _batched(s)(codes, cover, kernel, bias, base)
+def _known(s: Known, *given: jax.Array | None) -> Any:
+    return _batched(s)(*given)
 
 
-def _forward(
-    s: Known,
-    codes: jax.Array,
-    cover: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-) -> Any:
-    out, near = _batched(s)(codes, cover, kernel, bias, base)
+def _forward(s: Known, *given: Any) -> Any:
+    out, near = _batched(s)(*given)
+    codes, cover, kernel, bias, base = Given(*given)
     return (out, near), (codes, cover, near, kernel, bias, Fact(base is not None))
 
 
@@ -138,13 +135,7 @@ def _batched(s: Known) -> Any:
     """The call with its vmap rule: batches are images; for kernels of their own, a loop."""
 
     @custom_vmap
-    def run(
-        codes: jax.Array,
-        cover: jax.Array,
-        kernel: jax.Array,
-        bias: jax.Array | None,
-        base: jax.Array | None,
-    ):
+    def run(*given: jax.Array | None):
         alone = dispatch(
             "known_windows",
             s.conv.implementation,
@@ -152,22 +143,13 @@ def _batched(s: Known) -> Any:
             cpu=functools.partial(_reference, s),
             reference=functools.partial(_reference, s),
         )
-        split = partitioned(_MESH_RULE, alone, lambda _, *given: alone(*given))
-        return split(codes, cover, kernel, bias, base)
+        return partitioned(_MESH_RULE, alone, lambda _, *part: alone(*part))(*given)
 
     @run.def_vmap
-    def rule(
-        axis_size: int,
-        in_batched: Sequence[bool],
-        codes: jax.Array,
-        cover: jax.Array,
-        kernel: jax.Array,
-        bias: jax.Array | None,
-        base: jax.Array | None,
-    ):
-        args = (codes, cover, kernel, bias, base)
+    def rule(axis_size: int, in_batched: Sequence[bool], *given: Any):
         if any(jax.tree.leaves(in_batched[2:4])):
-            return loop_over(_batched(s), args, in_batched), (True, True)
+            return loop_over(_batched(s), given, in_batched), (True, True)
+        codes, cover, kernel, bias, base = Given(*given)
         each = entries(codes, in_batched[0])
         codes = fold(codes, in_batched[0], axis_size)
         cover = fold(cover, in_batched[1], axis_size)
@@ -178,14 +160,8 @@ def _batched(s: Known) -> Any:
     return run
 
 
-def _native(
-    s: Known,
-    codes: jax.Array,
-    cover: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-) -> Any:
+def _native(s: Known, *given: Any) -> Any:
+    codes, cover, kernel, bias, base = Given(*given)
     p, geo, outputs = s.conv, s.conv.geometry, kernel.shape[2]
     shape = (*cover.shape, outputs)
     out, near, _ = ffi_call(
@@ -216,14 +192,8 @@ def _native(
     return out, near
 
 
-def _reference(
-    s: Known,
-    codes: jax.Array,
-    cover: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-) -> Any:
+def _reference(s: Known, *given: Any) -> Any:
+    codes, cover, kernel, bias, base = Given(*given)
     zero, full = decided_pixels(codes)
     near = cover & seen_from(s.conv, ~(zero | full), s.window)
     taps, outputs = len(kernel), kernel.shape[2]
