@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import zero_from_primal
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
-from jaxsparse.core.linear import Leaves, in_front, linear_map, zeros
+from jaxsparse.core.linear import Leaves, in_front, linear_map, made, zeros
 
 #: Tangents of a function's operands, as its rules take them; None is zero.
 Tangents = Sequence[Any]
@@ -248,16 +248,9 @@ def _batch(args: Leaves, dims: Sequence[Any], *, call: _Called, jaxpr: Any) -> A
 
 @functools.cache
 def _primitive() -> Any:
-    """The primitive, made at the first call of an op: `jax.extend` loads Pallas."""
-    from jax.extend.core import Primitive
-
-    op = Primitive("jaxsparse_op")
-    op.multiple_results = True
-    op.def_impl(_run)
+    """The primitive, made at the first call of an op."""
+    op = made("jaxsparse_op", _run, _jvp, _batch)
     op.def_effectful_abstract_eval(_types)
-    ad.primitive_jvps[op] = _jvp
-    batching.primitive_batchers[op] = _batch
-    mlir.register_lowering(op, mlir.lower_fun(_run, multiple_results=True))
     # From jax 0.12 on some primitives are replaced before a jaxpr is lowered: around them, so is
     # this.
     setattr(op, "to_lojax", _run)  # noqa: B010

@@ -8,7 +8,7 @@ one that is only transposed costs nothing.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -178,15 +178,25 @@ def _batch(args: Leaves, dims: Sequence[Any], *, linear: Linear, saved: int, lik
 
 @functools.cache
 def _primitive() -> Any:
-    """The primitive, made at the first derivative: `jax.extend` loads Pallas."""
+    """The primitive, made at the first derivative."""
+    primitive = made("jaxsparse_linear_map", _run, _jvp, _batch)
+    primitive.def_abstract_eval(_types)
+    ad.primitive_transposes[primitive] = _transpose
+    return primitive
+
+
+def made(
+    name: str, run: Callable[..., Any], jvp: Callable[..., Any], batch: Callable[..., Any]
+) -> Any:
+    """A primitive of several results that is lowered as what it runs. Make it when it is first
+    used: `jax.extend` loads Pallas.
+    """
     from jax.extend.core import Primitive
 
-    primitive = Primitive("jaxsparse_linear_map")
+    primitive = Primitive(name)
     primitive.multiple_results = True
-    primitive.def_impl(_run)
-    primitive.def_abstract_eval(_types)
-    ad.primitive_jvps[primitive] = _jvp
-    ad.primitive_transposes[primitive] = _transpose
-    batching.primitive_batchers[primitive] = _batch
-    mlir.register_lowering(primitive, mlir.lower_fun(_run, multiple_results=True))
+    primitive.def_impl(run)
+    ad.primitive_jvps[primitive] = jvp
+    batching.primitive_batchers[primitive] = batch
+    mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True))
     return primitive

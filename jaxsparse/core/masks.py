@@ -1,4 +1,6 @@
-"""The check of a mask that every op and every layer shares: it says how to make one that fits."""
+"""Masks, as every op and every layer shares them: the check, which says how to make one that fits,
+and the select.
+"""
 
 from typing import Any
 
@@ -50,3 +52,12 @@ def check_mask(
         raise ValueError(f"{name} has shape {given}; {of} {shape}{hint}")
     mask = jnp.asarray(value)
     return mask if given == shape else jnp.broadcast_to(mask, shape)
+
+
+def where_set(mask: jax.Array, value: jax.Array, other: jax.Array | None = None) -> jax.Array:
+    """`value` where a mask of its leading axes is set, elsewhere `other`; None: zero.
+
+    XLA's own select: `jnp.where` traces a function of its own for each shape.
+    """
+    whole = jax.lax.broadcast_in_dim(mask, value.shape, range(mask.ndim))
+    return jax.lax.select(whole, value, jax.lax.full_like(value, 0) if other is None else other)

@@ -2,6 +2,7 @@
 implementations.
 """
 
+from jaxsparse.ffi.call import absent as absent
 from jaxsparse.ffi.call import check_sharding as check_sharding
 from jaxsparse.ffi.call import ffi_call as ffi_call
 from jaxsparse.ffi.call import lift as lift
@@ -18,6 +19,7 @@ __all__ = [
     "Implementation",
     "Rule",
     "Shards",
+    "absent",
     "check_sharding",
     "dispatch",
     "ffi_call",

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import PartitionSpec
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
 ResultType = tuple[tuple[int, ...], Any]
 
@@ -40,6 +40,11 @@ def lift(*operands: Any) -> tuple[Any, ...]:
         ]
         return jax.tree.unflatten(tree, lifted)
     return operands
+
+
+def absent(value: Any, dtype: DTypeLike, shape: tuple[int, ...] = (0,)) -> Any:
+    """`value`, or in place of None an array without elements: so handlers take what is absent."""
+    return jax.lax.broadcast(np.zeros((), dtype), shape) if value is None else value
 
 
 def check_sharding(leaf: Any) -> None:
@@ -80,7 +85,7 @@ def ffi_call(
     Args:
         target: a registered name (docs/contract.md).
         results: (shape, dtype) of each result.
-        *operands: arrays; an absent one has size 0.
+        *operands: arrays; `absent` makes that of an operand which is not given.
         input_output_aliases: operand -> result that shares its buffer.
         **attributes: bool, int (int64) or float (float32).
 

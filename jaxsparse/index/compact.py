@@ -53,23 +53,34 @@ def list_tiles(words: jax.Array, spec: ListSpec) -> Lists:
 
 @functools.cache
 def _lister(spec: ListSpec) -> Callable[[jax.Array], Lists]:
-    """words[L,B,H,W/32] -> L lists. Its vmap rule folds the batch axis into L."""
+    """words[L,B,H,W/32] -> L lists."""
+    ids: Kind = "ids" if spec.align == "grid" else "corners"
+    return folded(spec, (ids, "count", "overflow"), _native, _reference)
 
-    def call(parts: int) -> Callable[[jax.Array], Lists]:
+
+def folded(
+    spec: ListSpec,
+    kinds: tuple[Kind, ...],
+    native: Callable[[ListSpec, str, jax.Array], tuple[jax.Array, ...]],
+    reference: Callable[[ListSpec, jax.Array], tuple[jax.Array, ...]],
+) -> Callable[[jax.Array], Any]:
+    """[L,B,H,...], masks or words -> L lists, of these kinds of results. Its vmap rule folds the
+    batch axis into L; a mesh splits the masks, and the images where a list has room for all tiles.
+    """
+
+    def call(parts: int) -> Callable[[jax.Array], tuple[jax.Array, ...]]:
         part = spec._replace(capacity=spec.capacity // parts)
         return dispatch(
             "tile_index",
             spec.implementation,
-            cuda=functools.partial(_native, part, "cuda"),
-            cpu=functools.partial(_native, part, "cpu"),
-            reference=functools.partial(_reference, part),
+            cuda=functools.partial(native, part, "cuda"),
+            cpu=functools.partial(native, part, "cpu"),
+            reference=functools.partial(reference, part),
         )
 
-    def run_here(words: jax.Array) -> tuple[jax.Array, ...]:
-        ids: Kind = "ids" if spec.align == "grid" else "corners"
-        why = limited(spec, words.shape[1:3])
-        split = split_lists(["mask"], ["l b . ."], (ids, "count", "overflow"), call, why)
-        return split(words)
+    def run_here(masks: jax.Array) -> tuple[jax.Array, ...]:
+        why = limited(spec, masks.shape[1:3])
+        return split_lists(["mask"], ["l b . ."], kinds, call, why)(masks)
 
     return fold_lists(run_here)
 

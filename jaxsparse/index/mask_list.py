@@ -9,10 +9,8 @@ import jax
 import numpy as np
 
 from jaxsparse.bits.pack import word_count
-from jaxsparse.ffi import dispatch, ffi_call
-from jaxsparse.ffi.fold import fold_lists
-from jaxsparse.index.compact import ListSpec, handler_tile, limited, scratch_size
-from jaxsparse.index.shards import Kind, split_lists
+from jaxsparse.ffi import ffi_call
+from jaxsparse.index.compact import ListSpec, folded, handler_tile, scratch_size
 from jaxsparse.reference.bits import pack_mask
 from jaxsparse.reference.tile_index import tile_index as reference_tiles
 
@@ -39,24 +37,8 @@ def list_mask(mask: jax.Array, spec: ListSpec) -> WordsAndLists:
 
 @functools.cache
 def lister(spec: ListSpec) -> Callable[[jax.Array], WordsAndLists]:
-    """mask[L,B,H,W] -> L lists. Its vmap rule folds the batch axis into L."""
-
-    def call(parts: int) -> Callable[[jax.Array], WordsAndLists]:
-        part = spec._replace(capacity=spec.capacity // parts)
-        return dispatch(
-            "tile_index",
-            spec.implementation,
-            cuda=functools.partial(_native, part, "cuda"),
-            cpu=functools.partial(_native, part, "cpu"),
-            reference=functools.partial(_reference, part),
-        )
-
-    def run_here(mask: jax.Array) -> tuple[jax.Array, ...]:
-        kinds: tuple[Kind, ...] = ("words", "ids", "count", "overflow")
-        why = limited(spec, mask.shape[1:3])
-        return split_lists(["mask"], ["l b . ."], kinds, call, why)(mask)
-
-    return fold_lists(run_here)
+    """mask[L,B,H,W] -> the words and L lists."""
+    return folded(spec, ("words", "ids", "count", "overflow"), _native, _reference)
 
 
 def _reference(spec: ListSpec, mask: jax.Array) -> WordsAndLists:

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, UInt32
 
 from jaxsparse.bits.pack import word_count
 from jaxsparse.core.geometry import Window
-from jaxsparse.ffi import Implementation, dispatch, ffi_call
+from jaxsparse.ffi import Implementation, absent, dispatch, ffi_call
 from jaxsparse.ffi.fold import fold_lists
 from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.checks import check_size
@@ -120,7 +119,7 @@ def _native(
             ((scratch,), np.int32),
         ],
         words,
-        jnp.zeros(0, jnp.uint32) if keep is None else keep,
+        absent(keep, np.uint32),
         width=width,
         out_width=spec.out_width,
         kernel_h=window.taps[0],

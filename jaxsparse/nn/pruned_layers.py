@@ -5,7 +5,6 @@ with any number of batch axes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,6 +18,7 @@ from jaxsparse.nn.checks import check_array
 from jaxsparse.nn.conv import two
 from jaxsparse.ops import pruned_conv, pruned_matmul
 from jaxsparse.ops.pruned_matmul.api import check_plan
+from jaxsparse.pruned.plan import Plan
 from jaxsparse.pruned.weight import PrunedWeight
 
 _AROUND: dict[str, Any] = {"CIRCULAR": "wrap", "REFLECT": "reflect"}
@@ -77,30 +77,26 @@ def _check_features(pruned: PrunedWeight, features: int) -> None:
         raise ValueError(f"features={features}; the plan has {pruned.pattern.n_out} outputs")
 
 
-def run_dense(
-    layer: Any, inputs: ArrayLike, kept: Callable[[jax.Array], PrunedWeight]
-) -> Float[Array, "*batch n"]:
-    """The call of a PrunedDense, `kept` the weight that its plan makes of a kernel.
+def run_dense(layer: Any, inputs: ArrayLike, plan: Plan) -> Float[Array, "*batch n"]:
+    """The call of a PrunedDense with this plan.
 
     Raises:
         TypeError, ValueError: naming the argument; and what `js.pruned_matmul` raises.
     """
     check_array("inputs", inputs, "d")
-    x, weight, options = _given(layer, inputs, kept)
+    x, weight, options = _given(layer, inputs, plan)
     return pruned_matmul(x, weight, **options)
 
 
-def run_conv(
-    layer: Any, inputs: ArrayLike, kept: Callable[[jax.Array], PrunedWeight]
-) -> Float[Array, "*batch Ho Wo O"]:
-    """The call of a PrunedConv, with any number of batch axes and the paddings that flax's Conv
-    has; `kept` the weight that its plan makes of a kernel.
+def run_conv(layer: Any, inputs: ArrayLike, plan: Plan) -> Float[Array, "*batch Ho Wo O"]:
+    """The call of a PrunedConv with this plan, with any number of batch axes and the paddings that
+    flax's Conv has.
 
     Raises:
         TypeError, ValueError: naming the argument; and what `js.pruned_conv` raises.
     """
     check_array("inputs", inputs, "H W C")
-    x, weight, options = _given(layer, inputs, kept)
+    x, weight, options = _given(layer, inputs, plan)
     batch = x.shape[:-3]
     flat = x.reshape(math.prod(batch), *x.shape[-3:])
     padding, pads, dilation = layer.padding, layer.padding, two(layer.kernel_dilation)
@@ -114,12 +110,12 @@ def run_conv(
 
 
 def _given(
-    layer: Any, inputs: ArrayLike, kept: Callable[[jax.Array], PrunedWeight]
+    layer: Any, inputs: ArrayLike, plan: Plan
 ) -> tuple[jax.Array, PrunedWeight, dict[str, Any]]:
     """Inputs and weight of one dtype, and what both operations take of the layer."""
     inputs = jnp.asarray(inputs)
     kernel, bias = layer._parameters(inputs)
-    weight = kept(kernel)
+    weight = PrunedWeight.of_kernel(plan, kernel)
     x, values, bias = layer._promoted(inputs, weight.values, bias)
     options = {
         "bias": bias,

@@ -6,6 +6,7 @@ from jax import lax
 
 from jaxsparse.core.activations import ACTIVATIONS
 from jaxsparse.core.geometry import Geometry
+from jaxsparse.core.masks import where_set
 
 FLOAT32 = jnp.dtype(jnp.float32)
 
@@ -27,20 +28,20 @@ def masked_conv(
 ) -> jax.Array:
     """`where(mask, activation(conv(where(x_mask, x, 0), kernel) + bias + residual), base)`.
 
-    The sums and what follows are in float32.
-
     x[B,H,W,C], kernel[kh,kw,C/g,O], mask[B,Ho,Wo], bias f32[O], base[B,Ho,Wo,O], residual like it
-    -> [B,Ho,Wo,O].
+    -> [B,Ho,Wo,O]. The sums and what follows are in float32.
     """
     if x_mask is not None:
-        x = jnp.where(x_mask[..., None], x, jnp.zeros((), x.dtype))
+        x = where_set(x_mask, x)
     padding, up = geometry.padding, geometry.lhs_dilation
     if min(padding[0] + padding[1]) < 0:  # XLA:CPU is wrong where a negative side meets a positive
         sides = [(*p, u - 1) for p, u in zip(padding, up, strict=True)]
         x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *sides, (0, 0, 0)])
         padding, up = ((0, 0), (0, 0)), (1, 1)
-    y = jnp.zeros((*mask.shape, kernel.shape[-1]), jnp.float32)
-    if 0 not in (*x.shape, *kernel.shape, *y.shape):
+    shape = (*mask.shape, kernel.shape[-1])
+    if 0 in (*x.shape, *kernel.shape, *shape):
+        y = jnp.zeros(shape, jnp.float32)
+    else:
         y = lax.conv_general_dilated(
             x,
             kernel,
@@ -55,6 +56,5 @@ def masked_conv(
         ).astype(jnp.float32)
     y = y if bias is None else y + jnp.expand_dims(bias, (0, 1, 2))
     if residual is not None:  # what lies under an unset pixel may be NaN, to derivatives, too
-        y = y + jnp.where(mask[..., None], residual, jnp.zeros_like(residual)).astype(jnp.float32)
-    y = ACTIVATIONS[activation](y).astype(out_dtype)
-    return jnp.where(mask[..., None], y, jnp.zeros((), out_dtype) if base is None else base)
+        y = y + where_set(mask, residual).astype(jnp.float32)
+    return where_set(mask, ACTIVATIONS[activation](y).astype(out_dtype), base)

@@ -1,22 +1,18 @@
-"""A choice is made once for a problem and a setting; a call walks one way, and traces fast."""
+"""A choice is made once for a problem and a setting; and a call traces fast."""
 
 import dataclasses
 import statistics
-import sys
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 import jaxsparse as js
-from jaxsparse.ffi.register import module
 from jaxsparse.select import choice as choice_module
 from jaxsparse.select.choice import chooser, choosers, register
 from jaxsparse.select.select import _chosen
 
-PACKAGE = Path(js.__file__).parent
 X, KERNEL = jnp.ones((1, 9, 41, 16)), jnp.ones((3, 3, 16, 16))
 MASK = jnp.ones(X.shape[:3], bool)
 
@@ -87,63 +83,6 @@ def test_gradients_ask_once_too(asked):
 
     jax.jit(jax.grad(loss, argnums=(0, 1))).trace(X, KERNEL)
     assert once(asked)
-
-
-def frames(frame):
-    """The package's files from the outermost frame to this one, each once in a row."""
-    names = []
-    while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(PACKAGE):
-            name = str(path.relative_to(PACKAGE))
-            if not names or names[-1] != name:
-                names.append(name)
-        frame = frame.f_back
-    return names[::-1]
-
-
-@pytest.mark.parametrize("options", [{}, {"implementation": ("cpu", "cuda")}])
-@pytest.mark.parametrize("indexed", [True, False])
-def test_a_call_walks_one_way_to_its_handler(indexed, options):
-    """From the public function to the FFI call: at most eight files, none of them entered again:
-    the op's, and what every op goes through (derivatives, meshes, the choice). Of the op's own
-    folder nothing else is entered but how it is split, the checks of `record` and of channels, and
-    the call that chooses on a GPU, where the build has CUDA kernels.
-    """
-    given, walks, entered = js.tile_index(MASK, (1, 1)) if indexed else MASK, [], set()
-
-    def watch(frame, event, arg):
-        if event != "call" or not frame.f_code.co_filename.startswith(str(PACKAGE)):
-            return
-        walk = frames(frame)
-        if "ops/masked_conv/api.py" in walk:
-            entered.add(walk[-1])
-            if frame.f_code.co_name == "ffi_call":
-                walks.append(walk)
-
-    jax.clear_caches()
-    sys.setprofile(watch)
-    try:
-        jax.jit(lambda x: js.masked_conv(x, KERNEL, given, **options)).trace(X)
-    finally:
-        sys.setprofile(None)
-    folder = {
-        f"ops/masked_conv/{name}.py"
-        for name in ("api", "operands", "core", "shards", "run", "native", "recorded")
-    }
-    if module("cuda")[0] is not None:
-        folder.add("ops/masked_conv/device.py")
-    # The branch for a platform that was not asked for is traced for its types alone.
-    walks = [walk for walk in walks if "ffi/refusal.py" not in walk]
-    walks = [walk for walk in walks if "ops/masked_conv/native.py" in walk]
-    assert walks
-    for walk in walks:
-        assert len(walk) == len(set(walk)) <= 8, walk
-        assert walk[0] == "ops/masked_conv/api.py"
-        assert walk[-2:] == ["ops/masked_conv/native.py", "ffi/call.py"]
-        assert "select/select.py" in walk
-    if jax.default_backend() == "cpu":
-        assert {name for name in entered if name.startswith("ops/")} <= folder
 
 
 LAYERS = 50

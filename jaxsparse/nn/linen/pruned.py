@@ -53,7 +53,7 @@ class PrunedDense(Layer, linen.Dense):
             TypeError, ValueError: for a wrong shape or dtype, naming the argument.
         """
         assert self.pruned is not None
-        return run_dense(self, inputs, self.pruned.from_dense)
+        return run_dense(self, inputs, self.pruned.plan)
 
 
 class PrunedConv(Layer, linen.Conv):
@@ -106,4 +106,4 @@ class PrunedConv(Layer, linen.Conv):
             TypeError, ValueError: for a wrong shape or dtype, naming the argument.
         """
         assert self.pruned is not None
-        return run_conv(self, inputs, self.pruned.from_dense)
+        return run_conv(self, inputs, self.pruned.plan)

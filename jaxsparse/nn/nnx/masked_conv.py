@@ -15,6 +15,7 @@ from jax.typing import DTypeLike
 
 from jaxsparse.core.types import Activation
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.platform import named
 from jaxsparse.nn import conv
 from jaxsparse.nn.checks import check_dtypes
 from jaxsparse.nn.nnx.layer import Layer
@@ -112,8 +113,4 @@ class MaskedConv(conv.MaskedConvCall, Layer, nnx.Conv):
         )
         self.activation: Activation | None = activation
         self.record = record
-        self.implementation: Implementation = (
-            implementation
-            if implementation is None or isinstance(implementation, str)
-            else tuple(implementation)
-        )
+        self.implementation: Implementation = named(implementation)

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from jaxsparse.core.types import Activation
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.platform import named
 from jaxsparse.nn.nnx.layer import Layer
 from jaxsparse.nn.pruned_layers import (
     check_conv,
@@ -94,7 +95,7 @@ class PrunedDense(Layer, nnx.Linear):
         )
         self.plan = pruned.plan
         self.activation: Activation | None = activation
-        self.implementation: Implementation = implementation
+        self.implementation: Implementation = named(implementation)
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, inputs: Float[ArrayLike, "*batch d"], out_sharding: None = None
@@ -114,10 +115,7 @@ class PrunedDense(Layer, nnx.Linear):
             TypeError, ValueError: for a wrong shape or dtype, naming the argument.
         """
         check_out_sharding(out_sharding)
-        return run_dense(self, inputs, self._kept)
-
-    def _kept(self, kernel: Array) -> PrunedWeight:
-        return PrunedWeight.of_kernel(self.plan, kernel)
+        return run_dense(self, inputs, self.plan)
 
 
 class PrunedConv(Layer, nnx.Conv):
@@ -211,7 +209,7 @@ class PrunedConv(Layer, nnx.Conv):
         )
         self.plan = pruned.plan
         self.activation: Activation | None = activation
-        self.implementation: Implementation = implementation
+        self.implementation: Implementation = named(implementation)
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, inputs: Float[ArrayLike, "*batch H W C"], out_sharding: None = None
@@ -231,7 +229,4 @@ class PrunedConv(Layer, nnx.Conv):
             TypeError, ValueError: for a wrong shape or dtype, naming the argument.
         """
         check_out_sharding(out_sharding)
-        return run_conv(self, inputs, self._kept)
-
-    def _kept(self, kernel: Array) -> PrunedWeight:
-        return PrunedWeight.of_kernel(self.plan, kernel)
+        return run_conv(self, inputs, self.plan)

@@ -12,7 +12,7 @@ from jaxsparse.bounded.activations import Activations
 from jaxsparse.bounded.bundles import BUNDLE, PANEL, PANEL_LAYERS
 from jaxsparse.bounded.layer import Layer
 from jaxsparse.core.contract import Dataflow
-from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi import absent, ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.recorder import Recorder
 from jaxsparse.recorder.types import segment_count
@@ -53,7 +53,7 @@ def call(p: Any, platform: str, way: str, acts: Activations, layer: Layer) -> Ac
         layer.indices,
         layer.weights,
         layer.bias,
-        _places(layer.expand),
+        absent(layer.expand, np.int32),
         segment_in=acts.recorder.segment,
         upper_in=float(acts.recorder.upper),
         segment=p.segment,
@@ -83,18 +83,13 @@ def call_network(net: Any, platform: str, way: str, x: Any) -> Activations:
         net.weights,
         net.bias,
         net.uppers,
-        _places(net.expand),
+        absent(net.expand, np.int32),
         first=net.first,
         widest=net.widest,
         decides=int(net.decides),
         bundles=bundles,
     )
     return Activations(values, Recorder(codes, max(net.n_out, 1), net.upper))
-
-
-def _places(expand: Any) -> Any:
-    """`expand` as the handlers take it: empty where every output has its own row."""
-    return jnp.zeros(0, np.int32) if expand is None else expand
 
 
 def single(net: Any, x: Any) -> tuple[Single, str, Activations, Layer]:

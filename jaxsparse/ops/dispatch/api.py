@@ -166,7 +166,7 @@ def combine(
         check_rank("weights", weights, 2)
         weights = as_array("weights", weights)
         check_float("weights", weights)
-        if weights.shape != shape:
+        if weights.shape[0] != shape[0] or (shape[0] and weights.shape != shape):
             raise ValueError(f"weights has shape {weights.shape}; the tokens need {shape}")
     return _combine(y, exchange, weights)
 

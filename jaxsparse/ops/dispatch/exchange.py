@@ -97,6 +97,8 @@ def _exchange(axis: Axis) -> Any:
             value if is_batched else jnp.broadcast_to(value, (size, *value.shape))
             for value, is_batched in zip(given, batched, strict=True)
         )
+        if not size:
+            return room, True
         entry = jnp.arange(size, dtype=jnp.int32)[:, None]
         sent_at, sent, sent_to, received = runs
         runs = [sent_at + entry * rows.shape[1], sent, sent_to + entry * room.shape[1], received]

@@ -22,7 +22,7 @@ from jaxsparse.core.checks import canonical_precision
 from jaxsparse.core.differentiable import differentiable, tangent_of
 from jaxsparse.core.dtypes import DTYPES
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, lift, partitioned
+from jaxsparse.ffi import Implementation, Rule, absent, dispatch, ffi_call, lift, partitioned
 from jaxsparse.ffi.platform import implementation_key, plan
 from jaxsparse.ffi.register import native
 from jaxsparse.ops.grouped_matmul.api import MOST_SORTED_ROWS, grouped_matmul
@@ -160,29 +160,15 @@ def _two_products(
     return jax.nn.silu(product(lhs, gate, group_sizes)) * product(lhs, up, group_sizes)
 
 
-def _unwatched(
-    options: _Options,
-    lhs: jax.Array,
-    gate: jax.Array,
-    up: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-) -> jax.Array:
+def _unwatched(options: _Options, *operands: Any) -> jax.Array:
     """The two products inside the fused call, which was checked and told as one."""
     with override(checked=False, explain=None):
-        return _two_products(options, lhs, gate, up, group_sizes, gather)
+        return _two_products(options, *operands)
 
 
 @differentiable()
-def _gated(
-    options: _Options,
-    lhs: jax.Array,
-    gate: jax.Array,
-    up: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-) -> jax.Array:
-    return _run(options)(lhs, gate, up, group_sizes, gather)
+def _gated(options: _Options, *operands: jax.Array | None) -> jax.Array:
+    return _run(options)(*operands)
 
 
 def _product_params(options: _Options, lhs: Shaped, gather: Shaped | None) -> GroupedParams:
@@ -280,6 +266,6 @@ def _native(
         gate,
         up,
         group_sizes,
-        jnp.zeros(0, jnp.int32) if gather is None else gather,
+        absent(gather, np.int32),
         sorted_rows=call.sorted_rows,
     )[0]

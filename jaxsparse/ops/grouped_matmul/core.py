@@ -41,17 +41,8 @@ def matmul(
     return grouped_matmul_run.matmul(p)(lhs, rhs, group_sizes, gather, scatter, row_weights)
 
 
-def _matmul_fwd(
-    p: GroupedParams,
-    lhs: jax.Array,
-    rhs: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-    scatter: jax.Array | None,
-    row_weights: jax.Array | None,
-):
-    out = matmul(p, lhs, rhs, group_sizes, gather, scatter, row_weights)
-    return out, (lhs, rhs, group_sizes, gather, scatter, row_weights)
+def _matmul_fwd(p: GroupedParams, *operands: jax.Array | None):
+    return matmul(p, *operands), operands
 
 
 def _matmul_bwd(p: GroupedParams, saved: Saved, g: jax.Array):
@@ -95,17 +86,8 @@ def drhs(
     return grouped_matmul_run.drhs(p)(lhs, gy, group_sizes, gather, scatter, row_weights)
 
 
-def _drhs_fwd(
-    p: GroupedParams,
-    lhs: jax.Array,
-    gy: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-    scatter: jax.Array | None,
-    row_weights: jax.Array | None,
-):
-    out = drhs(p, lhs, gy, group_sizes, gather, scatter, row_weights)
-    return out, (lhs, gy, group_sizes, gather, scatter, row_weights)
+def _drhs_fwd(p: GroupedParams, *operands: jax.Array | None):
+    return drhs(p, *operands), operands
 
 
 def _drhs_bwd(p: GroupedParams, saved: Saved, ct: jax.Array):

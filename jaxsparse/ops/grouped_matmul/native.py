@@ -1,19 +1,32 @@
 """The grouped products on their native handlers: operands, attributes and workspaces."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxsparse.core.dtypes import DTYPES
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi import absent, ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.select.grouped_matmul import GroupedProblem, tile_reason
 from jaxsparse.select.variants import table
 
 _TENSOR_CORES = 1
+
+
+class Rows(NamedTuple):
+    """Which rows a product takes: what stands behind lhs and rhs among its operands."""
+
+    group_sizes: jax.Array
+    gather: jax.Array | None
+    scatter: jax.Array | None
+    row_weights: jax.Array | None
+
+    def given(self) -> tuple[jax.Array, ...]:
+        """As the handlers take them."""
+        gather, scatter = absent(self.gather, np.int32), absent(self.scatter, np.int32)
+        return self.group_sizes, gather, scatter, absent(self.row_weights, np.float32)
 
 
 class Call(NamedTuple):
@@ -36,21 +49,18 @@ def forward(
     variant: str,
     lhs: jax.Array,
     rhs: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-    scatter: jax.Array | None,
-    row_weights: jax.Array | None,
+    *rows: Any,
 ) -> jax.Array:
-    """One product by `variant`: call.out_dtype[out_rows, outputs]."""
+    """One product by `variant` of these `Rows`: call.out_dtype[out_rows, outputs]."""
+    taken = Rows(*rows)
     number = table("grouped_matmul", platform)[variant].number
-    size = workspace(call, platform, number, lhs, group_sizes)
+    size = workspace(call, platform, number, lhs, taken.group_sizes)
     return ffi_call(
         "jaxsparse_grouped_matmul",
         [((call.out_rows, call.outputs), call.out_dtype), ((size,), np.uint8)],
         lhs,
         rhs,
-        group_sizes,
-        *_present(gather, scatter, row_weights),
+        *taken.given(),
         sorted_rows=call.sorted_rows,
         scatters=call.scatters,
         transpose_rhs=call.transpose_rhs,
@@ -59,17 +69,9 @@ def forward(
     )[0]
 
 
-def drhs(
-    call: Call,
-    platform: str,
-    lhs: jax.Array,
-    gy: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-    scatter: jax.Array | None,
-    row_weights: jax.Array | None,
-):
+def drhs(call: Call, platform: str, lhs: jax.Array, gy: jax.Array, taken: Rows) -> jax.Array:
     """The gradient of the weights: call.out_dtype[g, depth, outputs]."""
+    group_sizes = taken.group_sizes
     groups = group_sizes.shape[0]
     shape = (groups, lhs.shape[1], call.outputs)
     if platform == "cpu":
@@ -86,8 +88,7 @@ def drhs(
         [(shape, dtype), ((size,), np.uint8)],
         lhs,
         gy,
-        group_sizes,
-        *_present(gather, scatter, row_weights),
+        *taken.given(),
         sorted_rows=call.sorted_rows,
         precision=int(call.precision == "highest"),
         variant=variant,
@@ -128,14 +129,3 @@ def workspace(call: Call, platform: str, number: int, lhs: Shaped, group_sizes: 
         )
     shape = shape_of(call, lhs, group_sizes)
     return native(platform).grouped_matmul_workspace(shape, DTYPES[call.out_dtype], call.scatters)
-
-
-def _present(
-    gather: jax.Array | None, scatter: jax.Array | None, row_weights: jax.Array | None
-) -> tuple[jax.Array, ...]:
-    none = jnp.zeros(0, jnp.int32)
-    return (
-        none if gather is None else gather,
-        none if scatter is None else scatter,
-        jnp.zeros(0, jnp.float32) if row_weights is None else row_weights,
-    )

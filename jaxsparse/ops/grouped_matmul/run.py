@@ -14,7 +14,7 @@ from jaxsparse.core.batching import loop_over
 from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import Implementation, Rule, Shards, dispatch, partitioned
 from jaxsparse.ops.grouped_matmul import native as native
-from jaxsparse.ops.grouped_matmul.native import Call
+from jaxsparse.ops.grouped_matmul.native import Call, Rows
 from jaxsparse.reference import grouped_matmul as reference
 from jaxsparse.reference import ragged
 from jaxsparse.select.grouped_matmul import OP, against
@@ -141,48 +141,27 @@ def _native(
     platform: str,
     lhs: jax.Array,
     rhs: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-    scatter: jax.Array | None,
-    row_weights: jax.Array | None,
+    *given: Any,
 ):
-    outputs = rhs.shape[1] if p.transpose_rhs else rhs.shape[2]
-    rows = sorted_rows(lhs, gather, scatter)
-    call = Call(
-        rows, outputs, p.num_rows, scatter is not None, p.transpose_rhs, p.precision, p.out_dtype
-    )
-    problem = native.problem_of(platform, call, lhs, group_sizes)
+    outputs, taken = rhs.shape[1] if p.transpose_rhs else rhs.shape[2], Rows(*given)
+    rows, scatters = sorted_rows(lhs, taken.gather, taken.scatter), taken.scatter is not None
+    call = Call(rows, outputs, p.num_rows, scatters, p.transpose_rhs, p.precision, p.out_dtype)
+    problem = native.problem_of(platform, call, lhs, taken.group_sizes)
     choice = choose(OP, problem)
     branches = {n: functools.partial(native.forward, call, platform, n) for n in choice.names}
-    count = reference.clip_sizes(group_sizes, rows).sum()
-    run = run_choice(problem.known, choice, branches, count)
-    return run(lhs, rhs, group_sizes, gather, scatter, row_weights)
+    count = reference.clip_sizes(taken.group_sizes, rows).sum()
+    return run_choice(problem.known, choice, branches, count)(lhs, rhs, *taken)
 
 
-def _native_drhs(
-    p: GroupedParams,
-    platform: str,
-    lhs: jax.Array,
-    gy: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-    scatter: jax.Array | None,
-    row_weights: jax.Array | None,
-):
-    rows = sorted_rows(lhs, gather, scatter)
+def _native_drhs(p: GroupedParams, platform: str, lhs: jax.Array, gy: jax.Array, *given: Any):
+    taken = Rows(*given)
+    rows = sorted_rows(lhs, taken.gather, taken.scatter)
     call = Call(rows, gy.shape[1], gy.shape[0], False, False, p.precision, p.out_dtype)
-    return native.drhs(call, platform, lhs, gy, group_sizes, gather, scatter, row_weights)
+    return native.drhs(call, platform, lhs, gy, taken)
 
 
-def _reference(
-    p: GroupedParams,
-    lhs: jax.Array,
-    rhs: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-    scatter: jax.Array | None,
-    row_weights: jax.Array | None,
-):
+def _reference(p: GroupedParams, lhs: jax.Array, rhs: jax.Array, *given: Any):
+    group_sizes, gather, scatter, row_weights = Rows(*given)
     return reference.grouped_matmul(
         lhs,
         jnp.swapaxes(rhs, 1, 2) if p.transpose_rhs else rhs,
@@ -203,15 +182,8 @@ def _as_gather(gather: jax.Array | None, scatter: jax.Array | None, lhs: jax.Arr
     return gather
 
 
-def _reference_drhs(
-    p: GroupedParams,
-    lhs: jax.Array,
-    gy: jax.Array,
-    group_sizes: jax.Array,
-    gather: jax.Array | None,
-    scatter: jax.Array | None,
-    row_weights: jax.Array | None,
-):
+def _reference_drhs(p: GroupedParams, lhs: jax.Array, gy: jax.Array, *given: Any):
+    group_sizes, gather, scatter, row_weights = Rows(*given)
     rows = sorted_rows(lhs, gather, scatter)
     # A row with a partner that does not exist must not enter the product with it: it may hold NaN.
     picks = (gather, lhs.shape[0]), (scatter, gy.shape[0])

@@ -27,12 +27,7 @@ from jaxsparse.ops.masked_conv import channels as some
 from jaxsparse.ops.masked_conv.dkernel import dkernel as dkernel_on_platform
 from jaxsparse.ops.masked_conv.dkernel import explain as explain_dkernel
 from jaxsparse.ops.masked_conv.operands import Channels, Operands
-from jaxsparse.ops.masked_conv.run import (
-    ConvParams,
-    dkernel_on_reference,
-    on_platform,
-    on_reference,
-)
+from jaxsparse.ops.masked_conv.run import ConvParams, dkernel_on_reference
 from jaxsparse.ops.masked_conv.shards import split_conv, split_dkernel
 
 __all__ = ["ConvParams", "conv", "dkernel"]
@@ -199,22 +194,12 @@ def _masked(x: jax.Array, x_words: jax.Array | None) -> jax.Array:
     return jnp.where(unpack_mask(x_words, x.shape[2])[..., None], x, jnp.zeros_like(x))
 
 
-def _on_any(p: ConvParams, channels: Channels) -> Callable[..., jax.Array]:
-    """A function of `conv`'s operands, which have masks of these channels."""
-    cuda, cpu = (functools.partial(on_platform, p, name) for name in ("cuda", "cpu"))
-    reference = functools.partial(on_reference, p)
-    if channels.masked():
-        cuda, cpu = (functools.partial(some.forward, run) for run in (cuda, cpu))
-        reference = functools.partial(some.forward_of_all, reference)
-    return dispatch("masked_conv", p.implementation, cuda=cuda, cpu=cpu, reference=reference)
-
-
 def _forward(p: ConvParams) -> Callable[[Operands], jax.Array]:
     """A function of the operands with its vmap rule; the selection in force is kept."""
 
     @custom_vmap
     def run(operands: Operands):
-        return split_conv(p, _on_any, operands)()
+        return split_conv(p, operands)()
 
     @run.def_vmap
     def rule(axis_size: int, in_batched: Sequence[Any], operands: Operands):

@@ -10,14 +10,13 @@ import numpy as np
 from jaxsparse.core.activations import CODES
 from jaxsparse.core.dtypes import DTYPES
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi import absent, ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
 from jaxsparse.index.checks import tile_code
 from jaxsparse.index.chosen import ChosenIndex, lists_of
-from jaxsparse.index.visited import slots_of
 from jaxsparse.ops.masked_conv import native as masked_conv_native
-from jaxsparse.ops.masked_conv.native import attributes, sizes
+from jaxsparse.ops.masked_conv.native import arrays, attributes, sizes
 from jaxsparse.ops.masked_conv.operands import Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.costs import EVERY, Candidate, rows_of
@@ -36,7 +35,8 @@ def forward(
     """One forward call, with these `Operands`, of the candidate that `pick` says, by the count;
     None: of the cheapest. The base becomes the result.
     """
-    x, kernel, index, bias, base, residual, x_words, _ = Operands(*given)
+    operands = Operands(*given)
+    x, kernel, index, base = operands.x, operands.kernel, operands.tiles, operands.base
     out = (*index.shape, kernel.shape[3])
     lists = lists_of(index)[: 1 + max((c.list for c in candidates), default=0)]
     call: dict[str, int] = {
@@ -54,15 +54,7 @@ def forward(
             (out, p.out_dtype),
             ((_workspace(p, platform, candidates, x, kernel, index),), np.uint8),
         ],
-        x,
-        kernel,
-        index.ids,
-        slots_of(index, platform),
-        index.words,
-        jnp.zeros(0, jnp.uint32) if x_words is None else x_words,
-        jnp.zeros(0, jnp.float32) if bias is None else bias,
-        jnp.zeros(0, p.out_dtype) if base is None else base,
-        jnp.zeros(0, p.out_dtype) if residual is None else residual,
+        *arrays(p, platform, operands),
         choice_of(index, candidates) if pick is None else pick(index.count),
         jnp.asarray(rows_of(candidates)),
         *(array for like in lists[1:] for array in (like.ids, like.count)),
@@ -75,7 +67,7 @@ def choice_of(index: TileIndex, candidates: tuple[Candidate, ...]) -> jax.Array:
     """int32[] where the index was built with a choice among these candidates, else int32[0]."""
     if isinstance(index, ChosenIndex) and index.candidates == candidates:
         return index.choice
-    return jnp.zeros(0, jnp.int32)
+    return absent(None, np.int32)
 
 
 def _workspace(

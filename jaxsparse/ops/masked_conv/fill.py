@@ -11,7 +11,7 @@ from jax.custom_batching import custom_vmap
 
 from jaxsparse.core.batching import entries, fold, unfold
 from jaxsparse.core.differentiable import Fact, differentiable
-from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
+from jaxsparse.ffi import Implementation, Rule, absent, dispatch, ffi_call, partitioned
 from jaxsparse.ops.grouped_matmul.core import GroupedParams, drhs
 from jaxsparse.ops.route.api import route
 
@@ -138,12 +138,16 @@ def _batched(implementation: Implementation) -> Any:
 
 
 def _native(table: jax.Array, select: jax.Array, *base: jax.Array) -> jax.Array:
-    absent = jnp.zeros((0, table.shape[1]), table.dtype)
     shape = (select.shape[0], table.shape[1])
     aliases = {0: 0} if base else None
-    operands = (*(base or (absent,)), table, select)
+    start = absent(next(iter(base), None), table.dtype, (0, table.shape[1]))
     return ffi_call(
-        "jaxsparse_fill_rows", [(shape, table.dtype)], *operands, input_output_aliases=aliases
+        "jaxsparse_fill_rows",
+        [(shape, table.dtype)],
+        start,
+        table,
+        select,
+        input_output_aliases=aliases,
     )[0]
 
 

@@ -3,13 +3,13 @@
 import math
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from jaxsparse.core.activations import CODES
 from jaxsparse.core.dtypes import DTYPES
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi import absent, ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
 from jaxsparse.index.visited import slots_of
@@ -100,21 +100,14 @@ def check_window(
 
 def forward(p: ConvParams, platform: str, variant: str, *given: Any):
     """One forward call of `variant` with these `Operands`; the base becomes the result."""
-    x, kernel, index, bias, base, residual, x_words, _ = Operands(*given)
+    operands = Operands(*given)
+    x, kernel, index, base = operands.x, operands.kernel, operands.tiles, operands.base
     out = (*index.shape, kernel.shape[3])
     row = table("masked_conv", platform)[variant]
     return ffi_call(
         "jaxsparse_masked_conv",
         [(out, p.out_dtype), ((workspace(p, platform, row, x, kernel, index),), np.uint8)],
-        x,
-        kernel,
-        index.ids,
-        slots_of(index, platform),
-        index.words,
-        jnp.zeros(0, jnp.uint32) if x_words is None else x_words,
-        jnp.zeros(0, jnp.float32) if bias is None else bias,
-        jnp.zeros(0, p.out_dtype) if base is None else base,
-        jnp.zeros(0, p.out_dtype) if residual is None else residual,
+        *arrays(p, platform, operands),
         input_output_aliases=None if base is None else {7: 0},
         lhs_dilation_h=p.geometry.lhs_dilation[0],
         lhs_dilation_w=p.geometry.lhs_dilation[1],
@@ -122,6 +115,14 @@ def forward(p: ConvParams, platform: str, variant: str, *given: Any):
         variant=row.number,
         **attributes(p, index),  # pyright: ignore[reportArgumentType]
     )[0]
+
+
+def arrays(p: ConvParams, platform: str, operands: Operands) -> tuple[jax.Array, ...]:
+    """The handlers' first operands; the base is the eighth."""
+    x, kernel, index, bias, base, residual, x_words, _ = operands
+    listed = index.ids, slots_of(index, platform), index.words
+    added = absent(bias, np.float32), absent(base, p.out_dtype), absent(residual, p.out_dtype)
+    return x, kernel, *listed, absent(x_words, np.uint32), *added
 
 
 def sizes(

@@ -4,6 +4,7 @@ index with the choice in it.
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 from jaxsparse.bits import unpack_mask
 from jaxsparse.core.device import home_platform
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi.platform import NAMES, plan
+from jaxsparse.ffi.platform import NAMES, dispatch, plan
 from jaxsparse.index import TileIndex
 from jaxsparse.index.checks import SIDES
 from jaxsparse.index.chosen import chosen_index, lists_of, no_index
@@ -21,7 +22,7 @@ from jaxsparse.index.mask_index import with_mask
 from jaxsparse.index.tile_index import build_index
 from jaxsparse.ops.masked_conv import device as device
 from jaxsparse.ops.masked_conv import native as native
-from jaxsparse.ops.masked_conv.channels import tell
+from jaxsparse.ops.masked_conv.channels import forward, forward_of_all, tell
 from jaxsparse.ops.masked_conv.operands import EVERY, Channels, Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.reference import masked_conv as reference
@@ -34,6 +35,16 @@ from jaxsparse.select.select import choose, default_tile, picker
 from jaxsparse.select.select import run as run_choice
 from jaxsparse.select.table import DENSE
 from jaxsparse.select.work import Work, result, work
+
+
+def on_any(p: ConvParams, channels: Channels) -> Callable[..., jax.Array]:
+    """A function of `Operands`, which have masks of these channels, on any platform."""
+    cuda, cpu = (functools.partial(on_platform, p, name) for name in ("cuda", "cpu"))
+    every = functools.partial(on_reference, p)
+    if channels.masked():
+        cuda, cpu = (functools.partial(forward, run) for run in (cuda, cpu))
+        every = functools.partial(forward_of_all, every)
+    return dispatch("masked_conv", p.implementation, cuda=cuda, cpu=cpu, reference=every)
 
 
 def on_platform(p: ConvParams, platform: str, *given: Any):

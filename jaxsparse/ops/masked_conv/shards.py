@@ -19,9 +19,7 @@ from jaxsparse.index.mask_index import MaskIndex
 from jaxsparse.index.types import cover_words, index_of_words
 from jaxsparse.ops.masked_conv.operands import Channels, Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
-from jaxsparse.ops.masked_conv.run import index_of_mask
-
-Run = Callable[[ConvParams, Channels], Callable[..., jax.Array]]
+from jaxsparse.ops.masked_conv.run import index_of_mask, on_any
 
 _SPATIAL = "an output reads pixels around its own, so every shard needs whole images"
 _GROUPS = "with groups the channels are not split, so every shard needs them all"
@@ -33,10 +31,8 @@ _EPILOGUE = (
 _NAMES = {"masked_dense": {"kernel": "w"}}
 
 
-def split_conv(p: ConvParams, run: Run, operands: Operands) -> Callable[[], jax.Array]:
-    """The call of `run(p, channels)` with these operands; on a mesh that of each shard, which has
-    its own channels.
-    """
+def split_conv(p: ConvParams, operands: Operands) -> Callable[[], jax.Array]:
+    """The call with these operands; on a mesh that of each shard, which has its own channels."""
     x, kernel, index, bias, base, residual, x_words, channels = operands
     pixels, words = _pixels(p, kernel.shape[:2], index)
     linear = p.activation is None and bias is None and base is None and residual is None
@@ -75,10 +71,10 @@ def split_conv(p: ConvParams, run: Run, operands: Operands) -> Callable[[], jax.
         part = dataclasses.replace(p, out_dtype="float32") if shards.count("c") > 1 else p
         here = _index(p, x, kernel, index, words, mask, shards, fills=base is None)
         masks = Channels(*some)
-        return run(part, masks)(x, kernel, here, bias, base, residual, x_words, masks)
+        return on_any(part, masks)(x, kernel, here, bias, base, residual, x_words, masks)
 
     given = x, kernel, bias, base, residual, *channels, x_words, *_mask(index), index
-    return functools.partial(partitioned(rule, run(p, channels), local, pack=pack), *given)
+    return functools.partial(partitioned(rule, on_any(p, channels), local, pack=pack), *given)
 
 
 def split_dkernel(

@@ -9,7 +9,7 @@ all.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jax.custom_batching import custom_vmap
 from jaxsparse.core.activations import ACTIVATIONS, CODES
 from jaxsparse.core.batching import entries, fold, loop_over, unfold
 from jaxsparse.core.differentiable import Fact, differentiable, tangent_of
-from jaxsparse.ffi import Rule, dispatch, ffi_call, partitioned
+from jaxsparse.ffi import Rule, absent, dispatch, ffi_call, partitioned
 from jaxsparse.ops.masked_conv.fill import fill_rows
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.recorder import UPPER, ZERO
@@ -29,6 +29,16 @@ MOST_TAPS = 9
 #: Of 256 outputs spread over all, the share that may be near an undecided pixel before a GPU
 #: multiplies every one: measured on an H200, see docs/kernels/bounded_matmul.md.
 MOST_NEAR = 0.89
+
+
+class Given(NamedTuple):
+    """The operands of one call, as `known_windows` takes them."""
+
+    codes: jax.Array
+    cover: jax.Array
+    kernel: jax.Array
+    bias: jax.Array | None
+    base: jax.Array | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,26 +77,13 @@ def known_windows(
 
 
 @differentiable()
-def _known(
-    s: Known,
-    codes: jax.Array,
-    cover: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-) -> Any:
-    return _batched(s)(codes, cover, kernel, bias, base)
+def _known(s: Known, *given: jax.Array | None) -> Any:
+    return _batched(s)(*given)
 
 
-def _forward(
-    s: Known,
-    codes: jax.Array,
-    cover: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-) -> Any:
-    out, near = _batched(s)(codes, cover, kernel, bias, base)
+def _forward(s: Known, *given: Any) -> Any:
+    out, near = _batched(s)(*given)
+    codes, cover, kernel, bias, base = Given(*given)
     return (out, near), (codes, cover, near, kernel, bias, Fact(base is not None))
 
 
@@ -138,13 +135,7 @@ def _batched(s: Known) -> Any:
     """The call with its vmap rule: batches are images; for kernels of their own, a loop."""
 
     @custom_vmap
-    def run(
-        codes: jax.Array,
-        cover: jax.Array,
-        kernel: jax.Array,
-        bias: jax.Array | None,
-        base: jax.Array | None,
-    ):
+    def run(*given: jax.Array | None):
         alone = dispatch(
             "known_windows",
             s.conv.implementation,
@@ -152,22 +143,13 @@ def _batched(s: Known) -> Any:
             cpu=functools.partial(_reference, s),
             reference=functools.partial(_reference, s),
         )
-        split = partitioned(_MESH_RULE, alone, lambda _, *given: alone(*given))
-        return split(codes, cover, kernel, bias, base)
+        return partitioned(_MESH_RULE, alone, lambda _, *part: alone(*part))(*given)
 
     @run.def_vmap
-    def rule(
-        axis_size: int,
-        in_batched: Sequence[bool],
-        codes: jax.Array,
-        cover: jax.Array,
-        kernel: jax.Array,
-        bias: jax.Array | None,
-        base: jax.Array | None,
-    ):
-        args = (codes, cover, kernel, bias, base)
+    def rule(axis_size: int, in_batched: Sequence[bool], *given: Any):
         if any(jax.tree.leaves(in_batched[2:4])):
-            return loop_over(_batched(s), args, in_batched), (True, True)
+            return loop_over(_batched(s), given, in_batched), (True, True)
+        codes, cover, kernel, bias, base = Given(*given)
         each = entries(codes, in_batched[0])
         codes = fold(codes, in_batched[0], axis_size)
         cover = fold(cover, in_batched[1], axis_size)
@@ -178,17 +160,10 @@ def _batched(s: Known) -> Any:
     return run
 
 
-def _native(
-    s: Known,
-    codes: jax.Array,
-    cover: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-) -> Any:
+def _native(s: Known, *given: Any) -> Any:
+    codes, cover, kernel, bias, base = Given(*given)
     p, geo, outputs = s.conv, s.conv.geometry, kernel.shape[2]
     shape = (*cover.shape, outputs)
-    given = jnp.zeros((0, *shape[1:]), p.out_dtype) if base is None else base
     out, near, _ = ffi_call(
         "jaxsparse_known_windows",
         [
@@ -196,11 +171,11 @@ def _native(
             (cover.shape, np.bool_),
             ((1 << len(kernel), outputs), p.out_dtype),
         ],
-        given,
+        absent(base, p.out_dtype, (0, *shape[1:])),
         codes,
         cover,
         kernel,
-        jnp.zeros(0, jnp.float32) if bias is None else bias,
+        absent(bias, np.float32),
         input_output_aliases=None if base is None else {0: 0},
         kernel_h=s.window[0],
         kernel_w=s.window[1],
@@ -217,14 +192,8 @@ def _native(
     return out, near
 
 
-def _reference(
-    s: Known,
-    codes: jax.Array,
-    cover: jax.Array,
-    kernel: jax.Array,
-    bias: jax.Array | None,
-    base: jax.Array | None,
-) -> Any:
+def _reference(s: Known, *given: Any) -> Any:
+    codes, cover, kernel, bias, base = Given(*given)
     zero, full = decided_pixels(codes)
     near = cover & seen_from(s.conv, ~(zero | full), s.window)
     taps, outputs = len(kernel), kernel.shape[2]

@@ -23,7 +23,16 @@ from jaxsparse.core.checks import as_array, check_activation, check_float, check
 from jaxsparse.core.differentiable import differentiable, tangent_of
 from jaxsparse.core.types import Activation
 from jaxsparse.core.variables import takes_variables
-from jaxsparse.ffi import Implementation, Rule, Shards, dispatch, ffi_call, lift, partitioned
+from jaxsparse.ffi import (
+    Implementation,
+    Rule,
+    Shards,
+    absent,
+    dispatch,
+    ffi_call,
+    lift,
+    partitioned,
+)
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import fit_mask
@@ -339,7 +348,7 @@ def _one_launch(spec: _Spec, *operands: Any) -> Results:
         slots_of(index, "cuda"),
         index.words,
         *kernels,
-        *(jnp.zeros(0, jnp.float32) if bias is None else bias for bias in biases),
+        *(absent(bias, np.float32) for bias in biases),
         *bases,
         input_output_aliases={4 + 2 * count + layer: 1 + layer for layer in range(count)},
         tile_h=index.tile[0],

@@ -10,7 +10,7 @@ import numpy as np
 from jaxsparse.bits import pack_mask
 from jaxsparse.core.dtypes import DTYPES
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi import absent, ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.ops.masked_matmul.params import Blocks, MatmulParams
 from jaxsparse.select.masked_matmul import SAMPLED, SORTED, TURNED, has_boxes, sorts, transposes
@@ -64,7 +64,7 @@ def _call(
     bools = platform == "cuda" and masks[1] is None and variant != "direct"
     bools = bools and (sorted_columns or has_boxes(a.dtype.itemsize, blocks[0]))
     words = [
-        jnp.zeros((0, 0, 0), jnp.uint32) if m is None else m if i == 0 and bools else pack_mask(m)
+        absent(m if m is None or (i == 0 and bools) else pack_mask(m), np.uint32, (0, 0, 0))
         for i, m in enumerate(masks)
     ]
     sizes = {

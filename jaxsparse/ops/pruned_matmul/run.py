@@ -18,7 +18,7 @@ from jaxsparse.core.batching import fold, loop_over, unfold
 from jaxsparse.core.checks import is_traced
 from jaxsparse.core.geometry import Geometry
 from jaxsparse.core.types import Shaped
-from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
+from jaxsparse.ffi import Implementation, Rule, absent, dispatch, ffi_call, partitioned
 from jaxsparse.pruned.emit.module import in_this_process
 from jaxsparse.pruned.executor import Packed, Problem
 from jaxsparse.pruned.executors.choice import EXECUTORS, packed
@@ -277,7 +277,7 @@ def call(
         [(p.out_shape(x), np.dtype(p.out_dtype)), ((operands.scratch,), np.uint8)],
         x,
         jnp.asarray(kept),
-        jnp.zeros(0, jnp.float32) if bias is None else bias,
+        absent(bias, np.float32),
         *(jnp.asarray(a) for a in (operands.starts, operands.indices, operands.rows)),
         jnp.asarray(operands.extra),
         **attributes,

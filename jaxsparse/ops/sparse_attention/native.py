@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi import absent, ffi_call
 from jaxsparse.ops.sparse_attention.params import AttentionParams, Backward, Forward
 from jaxsparse.select.sparse_attention import NUMBERS
 
@@ -38,7 +38,7 @@ def forward(
             ((batch, heads, q_len), np.float32),
             ((_scratch(variant, a),), np.uint8),
         ],
-        *map(_present, a),
+        *(absent(array, np.float32) for array in a),
         variant=NUMBERS[platform][variant],
         **_attributes(p),
     )
@@ -71,7 +71,7 @@ def backward(
     *found, _ = ffi_call(
         "jaxsparse_sparse_attention_grad",
         [*((x.shape, x.dtype) for x in (a.q, a.k, a.v)), ((scratch,), np.uint8)],
-        *map(_present, a),
+        *(absent(array, np.float32) for array in a),
         variant=NUMBERS[platform][variant],
         **_attributes(p),
     )
@@ -100,7 +100,3 @@ def _attributes(p: AttentionParams) -> dict[str, Any]:
         "soft_cap": p.soft_cap,
         "precision": int(p.precision == "highest"),
     }
-
-
-def _present(value: jax.Array | None) -> jax.Array:
-    return jnp.zeros(0, jnp.float32) if value is None else value

@@ -3,10 +3,9 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxsparse.ffi import ffi_call
+from jaxsparse.ffi import absent, ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.ops.sparse_ffn.params import FfnParams
 from jaxsparse.select.sparse_ffn.chooser import CHUNK, GROUP, ROOM
@@ -21,7 +20,6 @@ def few_tokens(
     w_down: jax.Array,
 ) -> jax.Array:
     """One call for all of [tokens, d] -> [tokens, d_out]."""
-    gate = jnp.zeros((0, 0), x.dtype) if w_gate is None else w_gate
     top_k = p.top_k if p.top_k < w_up.shape[1] else 0
     sizes = x.shape[0], *w_down.shape
     scratch = native("cuda").sparse_ffn_workspace(*sizes) if platform == "cuda" else 0
@@ -30,7 +28,7 @@ def few_tokens(
         [((x.shape[0], w_down.shape[1]), x.dtype), ((scratch,), np.uint8)],
         x,
         w_up,
-        gate,
+        absent(w_gate, x.dtype, (0, 0)),
         w_down,
         squared=p.activation == "relu2",
         top_k=top_k,

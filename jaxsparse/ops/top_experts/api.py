@@ -19,7 +19,7 @@ from jaxsparse.core.batching import fold
 from jaxsparse.core.checks import check_positive, check_rank
 from jaxsparse.core.differentiable import differentiable, tangent_of
 from jaxsparse.core.masks import check_mask
-from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
+from jaxsparse.ffi import Implementation, Rule, absent, dispatch, ffi_call, partitioned
 from jaxsparse.ffi.call import lift
 from jaxsparse.ffi.mesh import sharded_as
 from jaxsparse.ffi.platform import Name, implementation_key, plan, wishes
@@ -189,7 +189,7 @@ def _run(options: _Options) -> Any:
         lists, tokens, experts = logits.shape
         chosen = (lists, tokens, top_k)
         results = [(chosen, np.int32), (chosen, np.float32), ((lists, parts, experts), np.float32)]
-        present = jnp.zeros((0, 0), bool) if counts is None else counts
+        present = absent(counts, bool, (0, 0))
         return tuple(
             ffi_call("jaxsparse_top_experts", results, logits, present, normalize=normalize)
         )
