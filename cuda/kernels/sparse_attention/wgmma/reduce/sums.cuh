@@ -1,28 +1,17 @@
-// The sums of dq in global memory: their size, their zeros, and the way from them to dq.
+// The way from the sums of dq in global memory to dq.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstdint>
 
-#include "cuda/core/divisor.h"
 #include "cuda/core/dtype.cuh"
-#include "cuda/core/launch.h"
 #include "cuda/kernels/sparse_attention/wgmma/reduce/config.cuh"
 #include "cuda/tile/store/quad.cuh"
 
 namespace jaxsparse {
 
 inline constexpr int kSumThreads = 256;
-
-// One thread for each 16 bytes, in a loop over the grid.
-__global__ void __launch_bounds__(kSumThreads) ClearSumsKernel(float4* sums, int64_t count) {
-  const int64_t step = int64_t{gridDim.x} * kSumThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kSumThreads + threadIdx.x; i < count; i += step) {
-    sums[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  }
-}
 
 // dq = scale * sums. A warp takes one run: 16 queries, 64 elements of depth.
 template <typename T, int Depth>

@@ -1,6 +1,9 @@
 // The members of AttentionReduceVariant, for the units that compile them.
 #pragma once
 
+#include <algorithm>
+
+#include "cuda/core/launch.h"
 #include "cuda/kernels/sparse_attention/wgmma/grad/setup.h"
 #include "cuda/kernels/sparse_attention/wgmma/reduce/kernel.cuh"
 #include "cuda/kernels/sparse_attention/wgmma/reduce/sums.cuh"
@@ -11,6 +14,8 @@ namespace jaxsparse {
 template <typename T, int Depth>
 cudaError_t AttentionReduceVariant<T, Depth>::Prepare() {
   using Config = AttentionReduceConfig<T, Depth>;
+  const cudaError_t status = PrepareKernel(&RoundSumsKernel<T, Depth>, 0);
+  if (status != cudaSuccess) return status;
   return PrepareKernel(&SparseAttentionReduceKernel<Config>, Config::kSharedBytes);
 }
 
@@ -22,14 +27,6 @@ cudaError_t AttentionReduceVariant<T, Depth>::Launch(const AttentionGradArgs& a,
   const AttentionArgs& f = a.forward;
   const int strips = static_cast<int>(CeilDiv(f.q_len, kStripRows));
   const int64_t runs = int64_t{f.batch} * f.heads * strips * (Depth / 64);
-  const int most = 8 * processors;  // CTAs of a kernel that moves memory
-  if (runs > 0) {
-    const int64_t pieces = runs * (kSumBytes / 16);
-    const auto ctas = static_cast<unsigned>(std::min<int64_t>(most, CeilDiv(pieces, kSumThreads)));
-    ClearSumsKernel<<<ctas, kSumThreads, 0, stream>>>(reinterpret_cast<float4*>(sums), pieces);
-    const cudaError_t status = cudaGetLastError();
-    if (status != cudaSuccess) return status;
-  }
   AttentionGradParams p = MakeAttentionGradParams(a, true, Config::kOther, counter);
   p.sums = sums;
   p.query_strips = strips;
@@ -44,8 +41,8 @@ cudaError_t AttentionReduceVariant<T, Depth>::Launch(const AttentionGradArgs& a,
     if (status != cudaSuccess) return status;
   }
   if (runs > 0) {
-    const auto ctas =
-        static_cast<unsigned>(std::min<int64_t>(most, CeilDiv(runs, kSumThreads / 32)));
+    const auto ctas = static_cast<unsigned>(
+        std::min<int64_t>(8 * int64_t{processors}, CeilDiv(runs, kSumThreads / 32)));
     RoundSumsKernel<T, Depth><<<ctas, kSumThreads, 0, stream>>>(
         reinterpret_cast<const float4*>(sums), static_cast<T*>(a.dq), runs, f.q_len, strips,
         f.heads, f.scale);

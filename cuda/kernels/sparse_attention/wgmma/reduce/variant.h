@@ -10,7 +10,7 @@ namespace jaxsparse {
 template <typename T, int Depth>
 struct AttentionReduceVariant {
   static cudaError_t Prepare();
-  // `sums`: AttentionSumBytes of scratch memory. `counter`: an int32 that is 0.
+  // `sums`: AttentionSumBytes of zeros in scratch memory. `counter`: an int32 that is 0.
   static cudaError_t Launch(const AttentionGradArgs& a, DType type, float* sums, int* counter,
                             int processors, cudaStream_t stream);
 };
