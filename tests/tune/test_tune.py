@@ -63,7 +63,8 @@ def test_a_table_round_trips_and_is_accepted(call):
         with js.config(tuning=made, selection=selection):
             np.testing.assert_allclose(jax.jit(run)(*args), want, rtol=2e-3, atol=2e-3)
     with js.config(tuning=made):
-        assert js.explain(run, *args).calls[0].choice.rungs[0].variant == entry.static
+        choice = js.explain(run, *args).calls[0].choice
+        assert choice.how == "device" or choice.rungs[0].variant == entry.static
 
 
 def test_gradients_are_tuned_too(call):
