@@ -115,8 +115,6 @@ def test_what_a_gpu_does_not_reach():
     fits = _Spec(window, 1, (room // 2 - 1, 1), None)
     _check_window(fits, room // 2, on_gpu=True)
     past = fits._replace(in_hw=(room // 2 + 1, 1))
-    with pytest.raises(
-        ValueError, match=r"^x has \d+ pixels along axis 1, and the"
-    ):
+    with pytest.raises(ValueError, match=r"^x has \d+ pixels along axis 1, and the"):
         _check_window(past, room // 2, on_gpu=True)
     _check_window(past, room // 2, on_gpu=False)
