@@ -161,7 +161,7 @@ struct ListBuffer {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kListWarps * 32)
+__global__ void __launch_bounds__(kListWarps * 32, 3)
     ListKernel(const ListArgs a, int chunks, int lists) {
   __shared__ ListBuffer buffers[kListWarps];
   const int lane = threadIdx.x % 32, list = blockIdx.x * kListWarps + threadIdx.x / 32;

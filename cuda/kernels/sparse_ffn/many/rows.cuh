@@ -88,18 +88,20 @@ class ListWalk {
       : ids_(ids), values_(values) {}
 
   // `halves` is, in lane j < 4, the number of half blocks in list j, which is `first + j * stride`.
+  // Where there are none, nothing may be read.
   __device__ __forceinline__ void Start(int halves, int first, int stride) {
-    const int lane = threadIdx.x % 32, blocks = (halves + 1) / 2;
+    const int blocks = (halves + 1) / 2;
 #pragma unroll
     for (int j = 0; j < kRowGroups; ++j) {
       ends_[j] = (j == 0 ? 0 : ends_[j - 1]) + __shfl_sync(kWholeWarp, blocks, j);
     }
-    const int list = (lane >= ends_[0]) + (lane >= ends_[1]) + (lane >= ends_[2]);
-    const int start = list == 0 ? 0 : list == 1 ? ends_[0] : list == 2 ? ends_[1] : ends_[2];
-    const bool is_short = 2 * (lane - start) + 1 == __shfl_sync(kWholeWarp, halves, list);
-    const int number = (first + list * stride) * kListBlocks + lane - start;
-    // Past the last one stands a block that exists; it is read and not used.
-    number_ = lane < ends_[kRowGroups - 1] ? number | static_cast<uint32_t>(is_short) << 31 : 0;
+    // Past the last block stands the last one again: it may be read, and is not used.
+    const int i = min(static_cast<int>(threadIdx.x) % 32, ends_[kRowGroups - 1] - 1);
+    const int list = (i >= ends_[0]) + (i >= ends_[1]) + (i >= ends_[2]);
+    const int block = i - (list == 0 ? 0 : list == 1 ? ends_[0] : list == 2 ? ends_[1] : ends_[2]);
+    const bool is_short = 2 * block + 1 == __shfl_sync(kWholeWarp, halves, list);
+    number_ = (first + list * stride) * kListBlocks + block;
+    number_ |= static_cast<uint32_t>(is_short) << 31;
   }
   __device__ __forceinline__ int End(int j) const { return ends_[j]; }
   __device__ __forceinline__ ListBlock Read(int i) const {
@@ -206,7 +208,13 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   coming = step;
   ListWalk walk(reinterpret_cast<const uint2*>(a.ids) + lane % 4, values + lane);
   walk.Start(step.Halves(a, plan), step.list, plan.chunks);
-  ListBlock now = walk.Read(0), next = walk.Read(1);
+  ListBlock now = {}, next = {};
+  const auto begin = [&] {
+    if (walk.End(kRowGroups - 1) == 0) return;
+    now = walk.Read(0);
+    next = walk.Read(1);
+  };
+  begin();
   float sums[kRowGroups][4][4] = {};
   uint32_t panel = shared, free = shared + (kStages - 1) * kStageBytes;
   for (; step.tile < plan.tiles; step = coming) {
@@ -239,8 +247,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
       }
     }
     walk.Start(halves, coming.list, plan.chunks);
-    now = walk.Read(0);
-    next = walk.Read(1);
+    begin();
     panel = after(panel);
     free = after(free);
   }
