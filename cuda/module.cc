@@ -32,6 +32,10 @@ XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseMaskedConvDkernelCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseFfnCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseFfnCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseFfnListsCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseFfnListsCudaInit);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseFfnListedCuda);
+XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseSparseFfnListedCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRouteCuda);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseRouteCudaInit);
 XLA_FFI_DECLARE_HANDLER_SYMBOL(JaxsparseTopExpertsCuda);
@@ -92,6 +96,10 @@ nb::dict Registrations() {
   targets["jaxsparse_masked_conv_dkernel"] =
       Staged(JaxsparseMaskedConvDkernelCudaInit, JaxsparseMaskedConvDkernelCuda);
   targets["jaxsparse_sparse_ffn"] = Staged(JaxsparseSparseFfnCudaInit, JaxsparseSparseFfnCuda);
+  targets["jaxsparse_sparse_ffn_lists"] =
+      Staged(JaxsparseSparseFfnListsCudaInit, JaxsparseSparseFfnListsCuda);
+  targets["jaxsparse_sparse_ffn_listed"] =
+      Staged(JaxsparseSparseFfnListedCudaInit, JaxsparseSparseFfnListedCuda);
   targets["jaxsparse_route"] = Staged(JaxsparseRouteCudaInit, JaxsparseRouteCuda);
   targets["jaxsparse_top_experts"] = Staged(JaxsparseTopExpertsCudaInit, JaxsparseTopExpertsCuda);
   targets["jaxsparse_grouped_matmul"] =

@@ -2,7 +2,7 @@
 from JAX, in one run on a GPU with torch installed.
 
     python benchmarks/sparse_attention/table.py [--only forward,backward,lists,decode]
-        [--seconds 150] [--no-flex] [--out FILE.md]
+        [--seconds 150] [--no-flex] [--deterministic] [--out FILE.md]
 
 All in bfloat16. Times are microseconds of GPU time per call: medians of rounds in which all sides
 take turns. A side is a chain of calls on distinct inputs between two CUDA events, enqueued while
@@ -236,6 +236,7 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas between")
     parser.add_argument("--seconds", type=float, default=150)
     parser.add_argument("--flex", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--deterministic", action="store_true", help="ours with a fixed order")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     only = given.only.split(",")
@@ -254,7 +255,8 @@ def main() -> int:
         "decode": lambda: decode_lines(bench),
     }
     for name in only:
-        lines += [f"## {name.capitalize()}", "", *sections[name](), ""]
+        with js.config(deterministic=given.deterministic):
+            lines += [f"## {name.capitalize()}", "", *sections[name](), ""]
         if given.out is not None:  # what there is, should the run be cut off
             given.out.write_text("\n".join(lines))
     return int(bench.wrong)

@@ -22,6 +22,17 @@ __device__ __forceinline__ void CopyAsync4(uint32_t shared, const void* source) 
 // Returns once every cp.async of this thread has landed.
 __device__ __forceinline__ void WaitForCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+// Makes a group of this thread's copies since the last one.
+__device__ __forceinline__ void CloseGroup() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Returns once all groups of this thread but the latest kPending have landed.
+template <int kPending>
+__device__ __forceinline__ void WaitForGroups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 __device__ __forceinline__ void PrefetchTensorMap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

@@ -38,6 +38,13 @@ __device__ __forceinline__ void StoreMatrices(uint32_t shared, const uint32_t (&
                : "memory");
 }
 
+// A block of 8 x 8 in registers, as LoadMatrices leaves it, transposed.
+__device__ __forceinline__ uint32_t TransposedMatrix(uint32_t v) {
+  uint32_t out;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(v));
+  return out;
+}
+
 __device__ __forceinline__ void LoadShared16(uint32_t shared, uint32_t (&out)[4]) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])

@@ -3,6 +3,7 @@
 #include "contracts/sparse_attention.gen.h"
 #include "contracts/sparse_attention_grad.gen.h"
 #include "cuda/core/device.h"
+#include "cuda/core/launch.h"
 #include "cuda/ffi/common.h"
 #include "cuda/kernels/sparse_attention/args.h"
 #include "cuda/kernels/sparse_attention/delta.h"
@@ -10,14 +11,16 @@
 #include "cuda/kernels/sparse_attention/split/launch.h"
 #include "cuda/kernels/sparse_attention/wgmma/grad/launch.h"
 #include "cuda/kernels/sparse_attention/wgmma/launch.h"
+#include "cuda/kernels/sparse_attention/wgmma/reduce/launch.h"
 
 namespace jaxsparse {
 namespace {
 
 constexpr char kOp[] = "sparse_attention";
 constexpr char kGradOp[] = "sparse_attention_grad";
-constexpr int64_t kMma = 0, kSplit = 2;  // mma.sync, on every device; the others are Hopper's
-constexpr int64_t kCounterBytes = sizeof(int);
+// mma.sync, on every device; the others are Hopper's. `kReduce` differs in the gradient alone.
+constexpr int64_t kMma = 0, kWgmma = 1, kSplit = 2, kReduce = 3;
+constexpr int64_t kCounterBytes = sizeof(int), kAlign = 256;
 
 // The lists of one direction.
 template <class Call>
@@ -72,19 +75,23 @@ AttentionArgs ArgsOf(const Call& c) {
 }
 
 constexpr char kAlignment[] = "the arrays must be aligned to 16 bytes";
+constexpr char kNoVariant[] =
+    "variant must be 0 (mma.sync), 1 (wgmma), 2 (split keys) or 3 (wgmma, dq added up)";
 
 // Why `variant` cannot run this problem, or nullptr when it can. No other family is tried in its
 // place.
 const char* VariantReason(const AttentionArgs& a, DType dtype, int64_t variant) {
   if (variant == kMma) return AttentionMmaReason(a);
   if (variant == kSplit) return AttentionSplitReason(a, dtype);
-  return HopperAttentionReason(a, dtype);
+  if (variant == kReduce && HopperReduceSizes(a) != nullptr) return HopperReduceSizes(a);
+  return variant == kWgmma || variant == kReduce ? HopperAttentionReason(a, dtype) : kNoVariant;
 }
 
 const char* GradReason(const AttentionGradArgs& g, DType dtype, int64_t variant) {
   if (variant == kMma) return AttentionMmaReason(g.forward);
   if (variant == kSplit) return "it computes no gradients";
-  return HopperBackwardReason(g, dtype);
+  if (variant == kReduce) return HopperReduceReason(g, dtype);
+  return variant == kWgmma ? HopperBackwardReason(g, dtype) : kNoVariant;
 }
 
 ffi::Error SparseAttention(cudaStream_t stream, contract::sparse_attention::Attributes attributes,
@@ -132,10 +139,18 @@ ffi::Error SparseAttentionGrad(cudaStream_t stream,
        {&c.q, &c.k, &c.v, &c.out, &c.gout, &c.dq, &c.dk, &c.dv, &c.scratch}) {
     if (!IsAligned(*array)) return Invalid(kGradOp, kAlignment);
   }
-  const int64_t delta = AttentionDeltaBytes(grad.forward), needed = delta + 2 * kCounterBytes;
+  // Deltas, two counters, and where dq is added up its sums from the next multiple of kAlign on.
+  const int64_t delta = AttentionDeltaBytes(grad.forward), counted = delta + 2 * kCounterBytes;
+  const bool reduces = c.variant == kReduce;
+  const int64_t sums = CeilDiv(counted, kAlign) * kAlign;
+  const int64_t needed = reduces ? sums + AttentionSumBytes(grad.forward) : counted;
   if (c.scratch_bytes < needed) return TooSmall(kGradOp, c.scratch_bytes, needed, "bytes");
   if (c.variant == kMma) return CudaStatus(kGradOp, LaunchAttentionMmaGrad(grad, dtype, stream));
   int* const counters = reinterpret_cast<int*>(c.scratch.as<char>() + delta);
+  if (reduces) {
+    float* const to = reinterpret_cast<float*>(c.scratch.as<char>() + sums);
+    return CudaStatus(kGradOp, LaunchHopperReduce(grad, dtype, stream, to, counters));
+  }
   return CudaStatus(kGradOp, LaunchHopperBackward(grad, dtype, stream, counters));
 }
 
@@ -146,8 +161,9 @@ ffi::Error SparseAttentionInit() {
     if (status == cudaSuccess) status = PrepareAttentionMma();
     if (status == cudaSuccess) status = PrepareAttentionSplit();
     if (status != cudaSuccess || !OnHopper()) return status;
-    const cudaError_t forward = PrepareHopperAttention();
-    return forward == cudaSuccess ? PrepareHopperBackward() : forward;
+    status = PrepareHopperAttention();
+    if (status == cudaSuccess) status = PrepareHopperBackward();
+    return status == cudaSuccess ? PrepareHopperReduce() : status;
   }));
 }
 

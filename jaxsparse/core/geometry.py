@@ -86,6 +86,24 @@ class Geometry:
         )
 
 
+#: Of strides, dilations and pads, as the handlers of convolutions take them
+#: (contracts/masked_conv.toml, contracts/pruned.toml).
+MOST_STEP, MOST_PAD = 2**30, 2**40
+
+
+def check_steps(geometry: Geometry) -> None:
+    """Refuse strides, dilations and pads that no handler takes.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    for name, steps in (("strides", geometry.strides), ("dilation", geometry.dilation)):
+        if max(steps) > MOST_STEP:
+            raise ValueError(f"{name}={steps}; it takes {MOST_STEP} at most")
+    if max(abs(pad) for side in geometry.padding for pad in side) > MOST_PAD:
+        raise ValueError(f"padding={geometry.padding}; it takes {MOST_PAD} pixels at most")
+
+
 def pair(value: int | Sequence[int], name: str, *, least: int = 1) -> Pair:
     """One int, or two, each at least `least`.
 

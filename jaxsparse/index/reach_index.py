@@ -23,6 +23,8 @@ from jaxsparse.reference.reach_index import reach_index as reference_reach
 
 Pair = tuple[int, int]
 TILE = (1, 1)
+#: Of a window, as the handlers take it (contracts/index.toml).
+MOST_SIDE = 2**16
 
 
 class _Spec(NamedTuple):
@@ -102,6 +104,11 @@ def _native(
     lists, images = words.shape[:2]
     height, width = spec.in_hw
     window = spec.window
+    if max(window.taps) > MOST_SIDE:
+        raise ValueError(
+            f"kernel has a window of {window.taps[0]}x{window.taps[1]}; the gradient of x takes "
+            f'{MOST_SIDE} a side, or any with implementation="reference"'
+        )
     packed, ids, count, overflow, _ = ffi_call(
         "jaxsparse_reach_index",
         [

@@ -50,8 +50,10 @@ class TileIndex:
         count: int32[], how many tiles are active, also when that is more than the capacity.
         overflow: bool[], count > capacity: then some `capacity` of the active tiles are listed (the
             first if ordered).
-        words: uint32[B, H, ceil(W/32)], the packed mask. In a list made by hand every set pixel
-            lies in a listed tile: results at others are undefined on a GPU.
+        words: uint32[B, H, ceil(W/32)], the packed mask. In a list of the grid made by hand every
+            set pixel lies in a listed tile: results at others are undefined on a GPU. With
+            align="component" the result at a set pixel that no listed tile holds is that at an
+            unset one.
         tile: (th, tw), in pixels.
         shape: (B, H, W).
         capacity: how many tiles the list has room for.

@@ -21,7 +21,7 @@ from jaxsparse.core.types import Kind
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.pruned.buckets import UNIT, imbalance
 from jaxsparse.pruned.checks import check_concrete, check_dense
-from jaxsparse.pruned.pattern import MAX_ENTRIES, Pattern
+from jaxsparse.pruned.pattern import MAX_ENTRIES, MAX_TAPS, Pattern
 from jaxsparse.pruned.plan import Plan
 from jaxsparse.pruned.weight import PrunedWeight
 
@@ -125,6 +125,8 @@ def _build(
     rows: np.ndarray, kept: np.ndarray, window: tuple[int, int] | None, groups: int, kind: Kind
 ) -> PrunedWeight:
     """From [n_out, columns of one group]."""
+    if window is not None and window[0] * window[1] > MAX_TAPS:
+        raise ValueError(f"w has a window of {window[0]}x{window[1]}; a plan takes {MAX_TAPS} taps")
     lengths = kept.sum(1, dtype=np.int64)
     if lengths.sum() > MAX_ENTRIES:
         raise ValueError(f"w keeps {lengths.sum()} weights; a plan takes fewer than 2^31")

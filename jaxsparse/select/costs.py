@@ -19,6 +19,8 @@ COLUMNS = ("a", "b", "list", "wave", "per_wave")
 
 #: The list of a candidate that visits every pixel of the mask.
 EVERY = -1
+#: The most CTAs that share a tile of a streamed wave: kMostParts of cuda/tile/conv/schedule.cuh.
+STREAMED_PARTS = 4
 
 
 class Candidate(NamedTuple):
@@ -61,6 +63,7 @@ def staircase(
     place: int = 0,
     even: float = 0.0,
     fill: tuple[float, float] = (0.0, 0.0),
+    full: int = 0,
 ) -> Candidate:
     """The candidate of a variant whose waves of `per_wave` tiles take `wave` microseconds.
 
@@ -68,7 +71,8 @@ def staircase(
         rate: of the variant.
         wave: microseconds.
         per_wave: tiles that all multiprocessors hold at once, at least 1.
-        streams: the last wave is shared, so half a wave costs half.
+        streams: the last wave is shared, so half a wave costs half, down to `STREAMED_PARTS` CTAs
+            for each tile: fewer tiles take as long as one.
         number: what the handler knows the variant by.
         tiles: of a full mask, for a candidate that visits them all; None for one that visits a
             list.
@@ -76,18 +80,35 @@ def staircase(
         even: microseconds of a wave that half a wave takes half of.
         fill: microseconds of filling in a result without a tile, and how many less a tile makes
             it. Where every tile is visited, nothing is left to fill.
+        full: the tiles of a full mask, where it is known.
     """
     rows = max(int(per_wave), 1)
     if streams:
         wave, even = 0.0, wave + even
     if tiles is not None:
-        took = rate.start + wave * math.ceil(tiles / rows) + even * tiles / rows
+        shared = streamed_waves(tiles, full=tiles, rows=rows) if streams else tiles / rows
+        took = rate.start + wave * math.ceil(tiles / rows) + even * shared
         return Candidate(rate.variant, number, EVERY, (took, 0.0, float(EVERY), 0.0, 0.0))
-    each = even / rows - fill[1]
+    start, each = rate.start + fill[0], even / rows
+    if streams and full:
+        first, last = (streamed_waves(n, full=full, rows=rows) for n in (0, full))
+        start, each = start + even * first, even * (last - first) / full
     waves = (wave, float(rows)) if wave else (0.0, 0.0)
-    return Candidate(
-        rate.variant, number, place, (rate.start + fill[0], each, float(place), *waves)
-    )
+    return Candidate(rate.variant, number, place, (start, each - fill[1], float(place), *waves))
+
+
+def streamed_waves(count: float, *, full: int, rows: int) -> float:
+    """Waves that `count` streamed tiles take, of `full` in a full mask and `rows` in a wave: a line
+    in the count, as a row of costs holds. It ends at what a full mask takes. It begins at the least
+    that a tile takes where all tiles are fewer than what fills the device, and at 0 where they fill
+    a wave.
+    """
+    if not full:
+        return count / rows
+    least = 1 / STREAMED_PARTS
+    most = max(full / rows, least)
+    first = least * min(max((1 - most) / (1 - least), 0.0), 1.0)
+    return first + (most - first) * count / full
 
 
 def line(

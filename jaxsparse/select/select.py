@@ -18,7 +18,16 @@ from jaxsparse.select.costs import line, mean_cost, mean_costs
 from jaxsparse.select.policy import Policy, choose_by, picked
 from jaxsparse.select.problem import Problem
 from jaxsparse.select.sites import note
-from jaxsparse.select.table import DENSE, Entry, Measured, Rung, TuningTable, distance, table_for
+from jaxsparse.select.table import (
+    DENSE,
+    Entry,
+    Measured,
+    Rung,
+    Same,
+    TuningTable,
+    distance,
+    table_for,
+)
 from jaxsparse.select.variants import Op, variants
 
 
@@ -60,23 +69,6 @@ def with_lines(problem: Problem, offer: Offer) -> Offer:
 FAR = math.log(4) ** 2
 
 
-class _Table:
-    """A tuning table as part of a key: that very one, for the hash of its entries takes longer than
-    most choices.
-    """
-
-    __slots__ = ("table",)
-
-    def __init__(self, table: TuningTable) -> None:
-        self.table = table
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Table) and self.table is other.table
-
-    def __hash__(self) -> int:
-        return id(self.table)
-
-
 class _Force(NamedTuple):
     """What a choice depends on besides its problem: settings, and facts of this machine."""
 
@@ -84,13 +76,13 @@ class _Force(NamedTuple):
     variant: str | None
     variant_of: str | None
     policy: Policy | None
-    table: _Table
+    table: Same
     home: str
     gpus: tuple[Any, ...]
 
 
 def _in_force(platform: str) -> _Force:
-    now, table, home = settings(), _Table(table_in_force(platform)), home_platform()
+    now, table, home = settings(), Same(table_in_force(platform)), home_platform()
     asked = now.selection, now.variant, now.variant_of, now.policy
     return _Force(*asked, table, home, gpu_facts())
 

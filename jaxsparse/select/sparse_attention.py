@@ -18,13 +18,22 @@ from jaxsparse.select.variants import also_runs
 
 OP = "sparse_attention"
 #: Platform -> the number that the handler knows a variant by.
-NUMBERS = {"cpu": {"blocked": 0}, "cuda": {"split": 2, "wgmma": 1, "mma": 0}}
+NUMBERS = {
+    "cpu": {"blocked": 0},
+    "cuda": {"split": 2, "wgmma": 1, "wgmma_reduce": 3, "mma": 0},
+}
 #: Head sizes of the tiles for Hopper, of q and k, and of v.
 HOPPER_DEPTHS = ((64, 64), (128, 128))
+#: The keys of a tile of the gradient that adds up dq in global memory: a block is cut into them.
+REDUCE_KEYS = 128
 #: The most queries of a call that splits its lists of keys: it is made for decoding.
 SPLIT_QUERIES = 16
 #: The deepest head that the CUDA kernels hold in shared memory.
 MOST_DEPTH = 256
+
+#: The variants with gradients on CUDA, in order of preference. Both of Hopper's have one forward
+#: kernel.
+_GRADIENTS = ("wgmma_reduce", "wgmma", "mma")
 
 for _platform in NUMBERS:
     also_runs(OP, _platform, *NUMBERS[_platform], DENSE)
@@ -34,7 +43,8 @@ for _platform in NUMBERS:
 class AttentionProblem:
     """One call: q [B, T, N, H], k [B, S, K, H], `v_depth` Hv; `blocks` of the whole mask, of which
     `slots` may be partial; `added`: scores have a soft cap, slopes or a bias; `own`: an
-    implementation is demanded by name; `gradient`: the gradients are asked for.
+    implementation is demanded by name; `gradient`: the gradients are asked for; `ordered`: the same
+    bits are wanted in every run.
     """
 
     platform: str
@@ -50,6 +60,7 @@ class AttentionProblem:
     added: bool = False
     own: bool = False
     gradient: bool = False
+    ordered: bool = False
 
     @property
     def known(self) -> Problem:
@@ -72,6 +83,8 @@ def candidates(problem: AttentionProblem) -> Offer:
     last.
     """
     names = [n for n in NUMBERS[problem.platform] if reason_against(problem, n) is None]
+    if problem.gradient and problem.platform == "cuda":
+        names.sort(key=_GRADIENTS.index)
     return Offer((*names, DENSE))
 
 
@@ -98,10 +111,15 @@ def reason_against(problem: AttentionProblem, variant: str) -> str | None:
         return "it takes 16-bit operands"
     if variant == "split":
         return _against_split(problem)
+    reduces = variant == "wgmma_reduce"
     if depths not in HOPPER_DEPTHS:
         return f"heads of {depths}; it takes {', '.join(map(str, HOPPER_DEPTHS))}"
-    if problem.added or not np.float32(problem.scale) > 0:
-        return "scores have a soft cap, slopes, a bias, or a scale that is not positive"
+    if reduces and problem.block_size[1] % REDUCE_KEYS:
+        return f"blocks of {problem.block_size[1]} keys; it takes multiples of {REDUCE_KEYS}"
+    if reduces and problem.ordered:
+        return "it adds up dq in no fixed order, and js.config(deterministic=True) is in force"
+    if problem.added or not 0 < np.float32(problem.scale) < np.inf:
+        return "scores have a soft cap, slopes, a bias, or a scale that is not positive and finite"
     block_q, block_kv = problem.block_size
     if problem.slots * block_q * -(-block_kv // 32) >= 2**31:
         return "the mask has 2^31 words or more"

@@ -325,13 +325,13 @@ class Measured:
 
 
 def _value(table: TuningTable, op: str, name: str, shape: str) -> tuple[float, ...]:
-    found = _by_name(_Same(table)).get((op, name, shape))
+    found = _by_name(Same(table)).get((op, name, shape))
     if found is None:
         raise KeyError(f"the tuning table of {table.device} holds no {name!r} of {op}")
     return found
 
 
-class _Same:
+class Same:
     """A table as a key: that very one, for its hash takes longer than to read it."""
 
     __slots__ = ("table",)
@@ -340,12 +340,12 @@ class _Same:
         self.table = table
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.table is other.table
+        return isinstance(other, Same) and self.table is other.table
 
     def __hash__(self) -> int:
         return id(self.table)
 
 
 @functools.lru_cache(maxsize=16)
-def _by_name(same: _Same) -> dict[tuple[str, str, str], tuple[float, ...]]:
+def _by_name(same: Same) -> dict[tuple[str, str, str], tuple[float, ...]]:
     return {(c.op, c.name, c.shape): c.value for c in same.table.constants}

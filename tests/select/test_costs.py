@@ -37,6 +37,20 @@ def test_a_wave_costs_the_same_however_full():
     assert every.at(3) == every.at(250) == 32.0
 
 
+@pytest.mark.parametrize("full", [10, 25, 50, 100, 1000])
+def test_a_streamed_tile_takes_no_less_than_its_parts(full):
+    """Four CTAs at most share a tile: of a wave of 100 us and 100 tiles, 25 us at least."""
+    at = staircase(RATE, 100.0, 100.0, streams=True, number=5, full=full).at
+    true = [2.0 + max(float(n), 25.0) for n in range(full + 1)]
+    assert at(full) == pytest.approx(true[-1])
+    if full <= 25:  # the mask never fills the device
+        assert [at(n) for n in range(full + 1)] == pytest.approx(true)
+    assert at(0) <= true[0] + 1e-6
+    assert full < 1000 or at(0) == 2.0
+    every = staircase(RATE, 100.0, 100.0, streams=True, number=5, tiles=full)
+    assert every.at(0) == pytest.approx(true[-1])
+
+
 def test_a_line_has_no_waves():
     row = line(RATE, 2.0, 0.5, number=1, tiles=None)
     assert row.at(10) == pytest.approx(2.0 + 2.0 + 15.0)

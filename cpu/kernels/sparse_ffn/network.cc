@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <new>
-#include <vector>
 
 #include "cpu/kernels/sparse_ffn/lists.h"
 
@@ -57,6 +56,7 @@ void FfnJob::Carve(ScratchCarver& carver) {
   h_ = carver.Take<float>(all);
   values_ = carver.Take<float>(all);
   rows_ = carver.Take<int32_t>(all);
+  some_ = carver.Take<uint8_t>(Checked(CeilDiv(a_.tokens, kFfnMostTogether)) * a_.hidden);
 }
 
 void FfnJob::Run(int64_t) {
@@ -159,7 +159,8 @@ void FfnJob::List(int64_t group) {
   }
   if (tokens == 1) return;
   // Back as rows of zeros with what was listed, and a row of all of it.
-  std::vector<uint8_t> some(a_.hidden);
+  uint8_t* const some = some_ + group * a_.hidden;
+  std::fill(some, some + a_.hidden, uint8_t{0});
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t i = 0; i < found_[first + t]; ++i) some[rows[t * a_.hidden + i]] = 1;
   }

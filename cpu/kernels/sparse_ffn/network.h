@@ -52,6 +52,7 @@ class FfnJob {
   int64_t workers_ = 0;
   float *x_ = nullptr, *h_ = nullptr, *values_ = nullptr;
   int32_t* rows_ = nullptr;
+  uint8_t* some_ = nullptr;  // [groups, hidden]: rows that a token of the group needs
   int64_t found_[kFfnMostTokens] = {};
   bool together_[kFfnMostTokens / kFfnMostTogether] =
       {};  // a group has the list of its first token

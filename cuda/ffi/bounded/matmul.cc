@@ -1,4 +1,6 @@
 // Handlers of jaxsparse_bounded_matmul on CUDA (contracts/bounded.toml).
+#include <algorithm>
+
 #include "contracts/bounded_matmul.gen.h"
 #include "contracts/enums.gen.h"
 #include "cuda/ffi/common.h"
@@ -39,9 +41,10 @@ ffi::Error BoundedMatmul(cudaStream_t stream, contract::bounded_matmul::Attribut
   args.weights = c.weights.as<float>();
   args.bias = c.bias.as<float>();
   args.expand = c.expand.as<int32_t>();
-  args.segment_in = c.segment_in;
+  // A segment may be longer than its row; what follows from its length has 32 bits.
+  args.segment_in = std::min(c.segment_in, std::max<int64_t>(c.n_in, 1));
   args.segments_in = c.segments_in;
-  args.segment = c.segment;
+  args.segment = std::min(c.segment, std::max<int64_t>(c.n_out, 1));
   args.segments = c.out_codes.dims[1];
   args.upper_in = c.upper_in;
   args.upper = c.upper;

@@ -18,7 +18,7 @@ namespace {
 inline constexpr int kThreads = 256;
 
 struct ZeroFillParams {
-  const uint32_t* words;
+  const uint32_t* words;  // nullptr: every pixel is filled
   const int32_t* count;
   int64_t capacity, total_words;
   int width;
@@ -29,7 +29,7 @@ struct ZeroFillParams {
 
 template <class Unit>
 __global__ void __launch_bounds__(kThreads) ZeroFill(const ZeroFillParams p) {
-  const bool overflow = *p.count > p.capacity;
+  const bool all = p.words == nullptr || *p.count > p.capacity;
   const int lane = threadIdx.x % 32;
   const int64_t warps = int64_t{gridDim.x} * (kThreads / 32);
   for (int64_t w = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32; w < p.total_words;
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads) ZeroFill(const ZeroFillParams p) {
     const int first = static_cast<int>(w - row * p.row_words) * 32;
     const int pixels = min(32, p.width - first);
     const uint32_t here = 0xffffffffu >> (32 - pixels);
-    const uint32_t unset = (overflow ? 0xffffffffu : ~p.words[w]) & here;
+    const uint32_t unset = (all ? 0xffffffffu : ~p.words[w]) & here;
     if (unset == 0) continue;
     Unit* run = static_cast<Unit*>(p.out) + (row * p.width + first) * p.pixel_units;
     if (unset == here) {
@@ -75,7 +75,7 @@ cudaError_t LaunchZeroFill(const MaskedConvArgs& args, cudaStream_t stream) {
   const ConvGeometry& g = args.geometry;
   if (g.batch * g.out_h * g.out_w * g.out_c == 0) return cudaSuccess;
   ZeroFillParams p;
-  p.words = args.tiles.words;
+  p.words = args.tiles.grid_aligned ? args.tiles.words : nullptr;
   p.count = args.tiles.count;
   p.capacity = args.tiles.capacity;
   p.width = static_cast<int>(g.out_w);

@@ -28,7 +28,7 @@ struct ConvParams {
   int batch, in_h, in_w, out_h, out_w, out_c;
   int kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
   int pixel_units;  // of one input pixel: channels * bytes / 16
-  int k_steps;      // ceil(taps * pixel_units / kStepUnits)
+  int k_steps;      // of 128 bytes of K; ConvKSteps
   bool taps_first;  // K runs over the taps of 128 bytes of channels, then over the channels
   bool out_f32;
   bool zero_fill;  // pixels whose bit is unset become 0

@@ -3,11 +3,12 @@
 // zeros (the phantom read, after DynaSpa 3.1).
 //
 // Unit u of K is unit u % pixel_units of tap u / pixel_units, as the kernel's own memory order has
-// it. Where a pixel is a whole number of stages the taps of one stage's channels follow each other:
-// neighbouring taps read mostly the same lines. Narrower inputs go through K in memory order and
-// share a stage between taps; no K is padded but the last stage's. Per row and stage a thread
-// spends one bit test, one 32-bit addition, one wide multiply-add and the copy. What counts is how
-// many instructions follow each other: a scheduler has one loading warp.
+// it. With taps_first the taps of one stage's channels follow each other: neighbouring taps read
+// mostly the same lines. Units past a pixel's last are zeros then, and the weights beside them
+// those of the next tap. Other inputs go through K in memory order and share a stage between taps;
+// no K is padded but the last stage's. Per row and stage a thread spends one bit test, one 32-bit
+// addition, one wide multiply-add and the copy. What counts is how many instructions follow each
+// other: a scheduler has one loading warp.
 #pragma once
 
 #include "cuda/core/async_copy.cuh"
@@ -189,7 +190,7 @@ class GatherLoad {
     if (period_ == 0) TakeWholePixels(&tap, &unit);
     if (word_ != tap / 32) ReadTapBits(tap / 32);
     offset_ = table_.offset[min(tap, kMaxTaps - 1)] + unit;
-    bit_ = 1u << tap % 32;
+    bit_ = unit < pixel_units_ ? 1u << tap % 32 : 0;
   }
 
   template <bool AheadToo>

@@ -59,8 +59,11 @@ class Pool:
     ):
         self.calls, self.sets, self.repeats = len(masks), sets, repeats
         self._draw = draw
+        # What is never timed need not be tuned: XLA would time every algorithm of a convolution.
+        untuned = {"xla_gpu_autotune_level": 0} if jax.default_backend() == "gpu" else None
         self._want = jax.jit(
-            lambda *args: jax.tree.map(lambda v: v.astype(jnp.float32), reference(*args))
+            lambda *args: jax.tree.map(lambda v: v.astype(jnp.float32), reference(*args)),
+            compiler_options=untuned,
         )
         self.reset()
         self.load(operands, masks)

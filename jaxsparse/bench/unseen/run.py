@@ -100,7 +100,7 @@ def see(drawn: Drawn, how: How) -> Seen:
 #: is guessed: a large GPU's.
 USUAL_MACS, USUAL_BYTES, USUAL_START = 2e8, 2e6, 10.0
 #: The most rounds of a chain.
-MOST_ROUNDS = 64
+MOST_ROUNDS = 256
 
 
 def calls_for(x_elements: int) -> int:

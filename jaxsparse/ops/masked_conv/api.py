@@ -25,7 +25,7 @@ from jaxsparse.core.checks import (
     check_same_dtype,
     result_dtype,
 )
-from jaxsparse.core.geometry import Geometry, pair, resolve_padding
+from jaxsparse.core.geometry import Geometry, check_steps, pair, resolve_padding
 from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import Activation, Padding, Pair
 from jaxsparse.core.variables import unwrap
@@ -239,6 +239,7 @@ def convolve(
     window = kernel.shape[0], kernel.shape[1]
     pads = resolve_padding(padding, x.shape[1:3], window, strides, dilation)
     geometry = Geometry(strides, pads, dilation, (1, 1), groups)
+    check_steps(geometry)
     shape = (x.shape[0], *geometry.out_size(x.shape[1:3], window))
     out_dtype = result_dtype(preferred_element_type, x.dtype)
     check_activation(activation)

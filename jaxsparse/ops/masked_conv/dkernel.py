@@ -13,7 +13,7 @@ from jaxsparse.ffi.register import native
 from jaxsparse.index import TileIndex
 from jaxsparse.index.types import cover_words, index_of_words
 from jaxsparse.index.visited import slots_of
-from jaxsparse.ops.masked_conv.native import attributes, check_pixels, sides_of, sizes
+from jaxsparse.ops.masked_conv.native import attributes, check_pixels, check_window, sides_of, sizes
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.select.choice import Choice
 from jaxsparse.select.explain import record, watched
@@ -59,6 +59,7 @@ def dkernel(
         if why:
             raise ValueError(f"{OP}: variant={variant!r}: {why}")
         check_pixels(index)
+        check_window(p, x.shape, shape, index.shape[1:])
         scratch = ask(geometry, index.capacity, *sides_of(index), number)
     return ffi_call(
         "jaxsparse_masked_conv_dkernel",

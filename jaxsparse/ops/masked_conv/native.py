@@ -15,11 +15,14 @@ from jaxsparse.index import TileIndex
 from jaxsparse.index.visited import slots_of
 from jaxsparse.ops.masked_conv.operands import Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
-from jaxsparse.select.masked_conv.problem import tile_sides
+from jaxsparse.select.masked_conv.problem import OP, tile_sides
 from jaxsparse.select.variants import Variant, table
 
-#: Pixels that the tiles of a list may hold together, on a GPU.
-MOST_PIXELS = 2**30
+#: Pixels that the tiles of a list may hold together, on a GPU; and taps of a window.
+MOST_PIXELS, MOST_TAPS = 2**30, 2**20
+#: There, where coordinates are 32-bit (contracts/masked_conv.toml): the size of an axis, and how
+#: far a window, its steps and its pads reach along one.
+MOST_AXIS, MOST_REACH = 2**30, 2**29
 
 
 def attributes(p: ConvParams, index: TileIndex) -> dict[str, int]:
@@ -56,6 +59,43 @@ def check_pixels(index: TileIndex) -> None:
             f"mask: a list of {index.capacity} tiles of {index.tile} holds {pixels} pixels; on a "
             f"GPU masked_conv takes {MOST_PIXELS}: give js.tile_index a smaller capacity"
         )
+
+
+def check_window(
+    p: ConvParams,
+    x_shape: tuple[int, ...],
+    kernel_shape: tuple[int, ...],
+    out_hw: tuple[int, ...],
+) -> None:
+    """Refuse a window that the CUDA handlers do not take.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    geo, window = p.geometry, kernel_shape[:2]
+    if math.prod(window) > MOST_TAPS:
+        raise ValueError(
+            f"kernel has a window of {window[0]}x{window[1]}; on a GPU {OP} takes {MOST_TAPS} taps"
+        )
+    for name, shape in (("x", x_shape), ("kernel", kernel_shape), ("the result", out_hw)):
+        if max(shape, default=0) > MOST_AXIS:
+            raise ValueError(
+                f"{name} has shape {tuple(shape)}; on a GPU {OP} takes {MOST_AXIS} along an axis"
+            )
+    for side in (0, 1):
+        reaches = {
+            f"kernel has a window of {window[0]}x{window[1]}, dilation={geo.dilation}": (
+                window[side] * geo.dilation[side]
+            ),
+            f"padding={geo.padding}": abs(geo.padding[side][0]),
+            f"strides={geo.strides} over {tuple(out_hw)} pixels": out_hw[side] * geo.strides[side],
+        }
+        for said, reach in reaches.items():
+            if reach > MOST_REACH:
+                raise ValueError(
+                    f"{said}: {reach} pixels along axis {1 + side}; on a GPU {OP} takes "
+                    f"{MOST_REACH}"
+                )
 
 
 def forward(p: ConvParams, platform: str, variant: str, *given: Any):

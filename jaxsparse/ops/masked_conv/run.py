@@ -52,6 +52,8 @@ def on_platform(p: ConvParams, platform: str, *given: Any):
     operands = Operands(*given)
     if platform == "cuda":
         native.check_pixels(operands.tiles)
+        hw = operands.tiles.shape[1:]
+        native.check_window(p, operands.x.shape, operands.kernel.shape, hw)
     x, kernel, index = operands.x, operands.kernel, operands.tiles
     if 0 in (*index.shape, kernel.shape[-1]):  # nothing to compute, so nothing to choose
         return on_reference(p, *given)

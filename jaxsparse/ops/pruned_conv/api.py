@@ -12,7 +12,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from jaxsparse.core.checks import check_offsets, check_rank
-from jaxsparse.core.geometry import Geometry, pair, resolve_padding
+from jaxsparse.core.geometry import Geometry, check_steps, pair, resolve_padding
 from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import Activation, Layout, Padding, Pair
 from jaxsparse.core.variables import takes_variables
@@ -120,6 +120,7 @@ def prepare(
     window = pattern.window or (1, 1)
     pads = resolve_padding(padding, image, window, strides, dilation)
     geometry = Geometry(strides, pads, dilation, (1, 1), pattern.groups)
+    check_steps(geometry)
     params = check_common(
         x, pruned, bias, activation, precision, preferred_element_type, implementation
     )

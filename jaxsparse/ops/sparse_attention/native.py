@@ -17,8 +17,8 @@ Arrays = TypeVar("Arrays", bound=Forward | Backward)
 VECTOR = 8
 
 
-#: Bytes of the counter that hands out query tiles.
-_COUNTER = 4
+#: Bytes of the counter that hands out query tiles, and what sums in a workspace are aligned to.
+_COUNTER, _ALIGN = 4, 256
 
 #: Lists of keys are split into as many CTAs as fill a large GPU some four times, but there is
 #: no more than one for each so many keys; a CTA takes so many rows of queries.
@@ -47,7 +47,7 @@ def forward(
 
 def _scratch(variant: str, a: Forward) -> int:
     """Bytes of a forward call's workspace."""
-    if variant == "wgmma":
+    if variant in ("wgmma", "wgmma_reduce"):
         return _COUNTER
     if variant != "split":
         return 0
@@ -66,6 +66,8 @@ def backward(
     batch, q_len, heads, _ = a.q.shape
     # A row's delta is a float; a counter for the tiles of keys, one for those of queries.
     scratch = 4 * batch * heads * q_len + 2 * _COUNTER if platform == "cuda" else 0
+    if variant == "wgmma_reduce":  # dq in float32, 16 queries to a strip
+        scratch += -scratch % _ALIGN + 4 * batch * heads * -(-q_len // 16) * 16 * a.q.shape[3]
     *found, _ = ffi_call(
         "jaxsparse_sparse_attention_grad",
         [*((x.shape, x.dtype) for x in (a.q, a.k, a.v)), ((scratch,), np.uint8)],

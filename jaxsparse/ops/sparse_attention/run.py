@@ -22,6 +22,7 @@ from jaxsparse.ops.sparse_attention.folding import folded
 from jaxsparse.ops.sparse_attention.params import AttentionParams, Backward, Forward
 from jaxsparse.ops.sparse_attention.shards import mesh_rule
 from jaxsparse.reference.sparse_attention import sparse_attention, sparse_attention_grad
+from jaxsparse.select.config import settings
 from jaxsparse.select.select import choose
 from jaxsparse.select.select import run as run_choice
 from jaxsparse.select.sparse_attention import OP, AttentionProblem, against
@@ -104,6 +105,7 @@ def problem_of(
         added or p.soft_cap > 0,
         p.implementation is not None,
         gradient,
+        settings().deterministic,
     )
 
 

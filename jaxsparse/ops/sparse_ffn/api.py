@@ -126,7 +126,7 @@ def sparse_ffn(
         f"{x.dtype.name}{list(x.shape)} -> {hidden} -> {[*batch, outputs]}",
         implementations,
         lambda name: describe(params, name, *operands),
-        lambda: Counted(tokens * hidden, active(params, *operands[:3])),
+        lambda: Counted(tokens * hidden, active(params, *operands)),
         "activations",
         lambda: _work(*operands),
     )

@@ -12,10 +12,11 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from jaxsparse.core.batching import fold, loop_over, unfold
+from jaxsparse.core.device import home_platform
 from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import Rule, dispatch, over_explicit, partitioned
 from jaxsparse.ffi.mesh import mesh_of
-from jaxsparse.ops.sparse_ffn import native
+from jaxsparse.ops.sparse_ffn import listed, native
 from jaxsparse.ops.sparse_ffn.params import FfnParams
 from jaxsparse.reference.sparse_ffn import steps
 from jaxsparse.select.choice import Choice
@@ -105,9 +106,18 @@ def hidden(p: FfnParams) -> Callable[..., Any]:
     return run
 
 
-def active(p: FfnParams, *args: jax.Array | None) -> jax.Array:
-    """int32[]: how many activations (x, w_up, w_gate) has that are not zero."""
-    return _count(hidden(p)(*args)[0])
+def active(
+    p: FfnParams, x: jax.Array, w_up: jax.Array, w_gate: jax.Array | None, w_down: jax.Array
+) -> jax.Array:
+    """int32[]: how many activations are not zero; all, where lists have no room for them."""
+    h = hidden(p)(x, w_up, w_gate)[0]
+    count = _count(h)
+    if h.size == 0 or home_platform() != "cuda":
+        return count
+    problem = problem_of(p, "cuda", x, w_up, w_gate, w_down)
+    if problem.few or not listed.listed(choose(OP, problem)):
+        return count
+    return listed.count_of(h, count)
 
 
 def sampled(p: FfnParams) -> Callable[..., jax.Array]:
@@ -184,6 +194,8 @@ def _native(
             for name in choice.names
         }
         return run_choice(problem.known, choice, branches, jnp.int32(0))(x, w_up, w_gate, w_down)
+    if platform == "cuda" and listed.listed(choice) and w_gate is not None and not p.top_k:
+        return listed.gated(p, problem, choice, x, w_up, w_gate, w_down)
     h = _hidden(p, x, w_up, w_gate)[0]
     return _skipping(p, platform, h, w_down, problem)
 
@@ -199,6 +211,8 @@ def _skipping(
         own = p.implementation is not None
         problem = FfnProblem(platform, sizes, False, 0, a.dtype.name, p.precision, own)
     choice = choose(OP, problem)
+    if platform == "cuda" and listed.listed(choice):
+        return listed.product(p, problem, choice, a, b)
     branches: dict[str, Callable[..., jax.Array]] = {
         name: functools.partial(_dense, p) if name == DENSE else native.product
         for name in choice.names

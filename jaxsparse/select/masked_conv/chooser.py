@@ -8,6 +8,7 @@ import math
 
 from jaxsparse.select.choice import Against, Chooser, Offer, register
 from jaxsparse.select.costs import Candidate, line
+from jaxsparse.select.masked_conv.between import rates_for
 from jaxsparse.select.masked_conv.cost import Work, candidate, dense
 from jaxsparse.select.masked_conv.estimate import of_this_device
 from jaxsparse.select.masked_conv.portfolio import best_few, held, splits
@@ -51,19 +52,18 @@ def costs(problem: ConvProblem, *, cluster: int = 1) -> dict[str, Candidate]:
     them; those that can visit every tile without a list, and do not split K, come twice. `cluster`:
     CTAs of a cluster of the launch.
 
-    Of the variants that stand beside each other in one call only those are held that were measured
-    on the same shape, the nearest: rates of another cannot be compared with them.
+    Of a shape that was measured, the variants that stand beside each other in one call are those
+    measured on it: rates of another shape cannot be compared with them.
     """
     work, known = work_of(problem), problem.known
     tuning, cuda = table_in_force(problem.platform), problem.platform == "cuda"
-    rates = tuning.rates_of(OP, known.dtype, work.shape)
-    near = tuning.nearest_shape(OP, known.dtype, work.shape)
+    rates = (rates_for if cuda else _nearest)(tuning, known.dtype, work.shape)
     found: dict[str, Candidate] = {}
     listless = problem.align == "grid" and not problem.may_overflow
     for name, row in table(OP, problem.platform).items():
         if name not in rates or half_empty(row, work.outputs) or too_narrow(row, problem):
             continue
-        if cuda and held(row) and rates[name].shape not in (near, ()):
+        if cuda and held(row) and rates[name].shape not in (work.shape, ()):
             continue
         cost = functools.partial(_cost, problem, tuning, row, rates[name], work, cluster=cluster)
         for place, tile in enumerate(problem.tiles):
@@ -79,6 +79,10 @@ def costs(problem: ConvProblem, *, cluster: int = 1) -> dict[str, Candidate]:
     if DENSE in rates and cuda:
         found[DENSE] = dense(rates[DENSE], work)
     return found
+
+
+def _nearest(tuning: TuningTable, dtype: str, shape: tuple[int, ...]) -> dict[str, Rate]:
+    return tuning.rates_of(OP, dtype, shape)
 
 
 def work_of(problem: ConvProblem) -> Work:

@@ -6,8 +6,9 @@ into a row of costs. Linear in the rates but for `listed`, so that they can be f
     even  = waves * steps * row_step                  what shares the machine's bandwidths
 
 MB are those of the result that no product writes; waves = rows * column tiles / (multiprocessors *
-tile_m); steps are of 128 bytes of the flat (tap, channel) axis, or, where a box holds pixels of 64
-bytes, of one tap. Variants that stream K share the last wave: all of theirs is even.
+tile_m); steps are of 128 bytes of K (`k_steps`), or, where a box holds pixels of 64 bytes, of one
+tap. Variants that stream K share the last wave: all of theirs is even, and no less
+than a quarter of a wave, since at most four CTAs share a tile.
 """
 
 import math
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from jaxsparse.select.costs import EVERY, Candidate, staircase
+from jaxsparse.select.costs import EVERY, Candidate, staircase, streamed_waves
 from jaxsparse.select.table import DENSE, Measured, Rate
 from jaxsparse.select.variants import Variant
 
@@ -76,6 +77,15 @@ class Terms(NamedTuple):
     tile_megabytes: float
 
 
+def k_steps(taps: int, pixel_bytes: int) -> int:
+    """Steps of K: of the flat (tap, channel) axis, or of each tap where that adds at most a quarter
+    of them. As `TapsFirst` of cuda/kernels/masked_conv/problem.cu says.
+    """
+    together = -(-taps * pixel_bytes // STEP_BYTES)
+    each = taps * -(-pixel_bytes // STEP_BYTES)
+    return each if pixel_bytes > STEP_BYTES and 4 * each <= 5 * together else together
+
+
 def terms(row: Variant, work: Work, area: int, processors: int, cluster: int = 1) -> Terms:
     """The terms of a variant on tiles of `area` pixels, in a launch in clusters of `cluster`; one
     that splits K is launched in its own clusters only.
@@ -83,7 +93,7 @@ def terms(row: Variant, work: Work, area: int, processors: int, cluster: int = 1
     split = row.fields["split_k"]
     pixel_bytes = work.channels * work.itemsize
     narrow = row.fields["box"] and pixel_bytes == NARROW_BYTES
-    steps = work.taps if narrow else -(-work.taps * pixel_bytes // STEP_BYTES)
+    steps = work.taps if narrow else k_steps(work.taps, pixel_bytes)
     columns = max(-(-work.outputs // row.fields["tile_n"]), 1)
     processors *= row.fields.get("resident", 1)  # CTAs of one
     processors = round(processors * _MEASURED("in_clusters", str(split if split > 1 else cluster)))
@@ -129,6 +139,7 @@ def candidate(
         place=place,
         even=t.steps * rate.row_step,
         fill=(fill * t.megabytes, fill * t.tile_megabytes),
+        full=-(-work.pixels // area) if row.fields["stream_k"] else 0,
     )
 
 
@@ -150,6 +161,9 @@ def features(
     t = terms(row, work, area, processors)
     waves = count / math.floor(t.per_wave)
     whole = 0.0 if row.fields["stream_k"] else math.ceil(waves)
+    if row.fields["stream_k"]:
+        full = -(-work.pixels // area)
+        waves = streamed_waves(count, full=full, rows=math.floor(t.per_wave))
     filled = work.fills and place != EVERY
     zeros = max(t.megabytes - count * t.tile_megabytes, 0.0) if filled else 0.0
     return 1.0, whole * t.steps, whole, waves * t.steps, zeros

@@ -7,9 +7,11 @@ is taken where more activations than a given share are not zero.
 """
 
 import dataclasses
+import math
 
+from jaxsparse.core.device import shared_bytes
 from jaxsparse.core.dtypes import HALF
-from jaxsparse.select.choice import Chooser, Offer, register
+from jaxsparse.select.choice import Chooser, Offer, Reason, register
 from jaxsparse.select.problem import Problem
 from jaxsparse.select.table import DENSE, Rung
 from jaxsparse.select.variants import also_runs
@@ -23,8 +25,19 @@ FEW_TOKENS = {"cpu": 4, "cuda": 8}
 HALF_TOKENS = {"cpu": 16, "cuda": 8}
 #: What the CUDA kernels ask of d, f and d_out: whole vectors, and a most.
 VECTOR, MOST_WIDTH = 8, 2**24
-#: Share of activations up to which the lists of many tokens are faster than a dense product.
-LISTS_UP_TO = 0.03
+#: A list of a GPU's kernels for many tokens: so many tokens, of so many columns of h, and the
+#: columns that it has room for.
+GROUP, CHUNK, ROOM = 8, 512, 128
+#: What those lists pay for: fewer tokens leave multiprocessors idle, and fewer multiply-adds of the
+#: products that skip zeros take less time than to list and to choose.
+MANY_TOKENS, MANY_PRODUCTS = 2048, 2**35
+#: The most lists, times the panels of CHUNK columns of the result.
+MOST_LISTS = 2**26
+#: Shared memory of a block: two stages of 64 KiB.
+STAGES_BYTES = 2 * 2**16
+#: Share of activations up to which the lists of many tokens are faster than a dense product. On a
+#: GPU a list holds the columns of eight tokens: at 2 % it is 60 % full where zeros are random.
+LISTS_UP_TO = {"cpu": 0.03, "cuda": 0.02}
 
 for _platform in FEW_TOKENS:
     also_runs(OP, _platform, LISTS, DENSE)
@@ -69,7 +82,17 @@ def candidates(problem: FfnProblem) -> Offer:
         return Offer((DENSE,))
     if problem.few:
         return Offer((LISTS, DENSE))
-    return Offer((LISTS, DENSE), ladder=(Rung(LISTS_UP_TO, LISTS), Rung(1.0, DENSE)))
+    if problem.platform == "cuda" and not _many(problem):
+        return Offer((DENSE, LISTS), Reason.SMALL)
+    up_to = LISTS_UP_TO[problem.platform]
+    return Offer((LISTS, DENSE), ladder=(Rung(up_to, LISTS), Rung(1.0, DENSE)))
+
+
+def _many(problem: FfnProblem) -> bool:
+    """Whether a GPU's lists may pay."""
+    tokens, depth, hidden, outputs = problem.sizes
+    skipped = outputs + (depth if problem.gated and not problem.top_k else 0)
+    return tokens >= MANY_TOKENS and tokens * hidden * skipped >= MANY_PRODUCTS
 
 
 def against(problem: FfnProblem) -> dict[str, str]:
@@ -82,11 +105,28 @@ def reason_against(problem: FfnProblem, variant: str) -> str | None:
     """Why `variant` does not take this problem, or None. The handlers refuse by the same rules."""
     if variant == DENSE or problem.platform == "cpu":
         return None
-    if not problem.few:
-        most = FEW_TOKENS["cuda"]
-        return f"{problem.sizes[0]} tokens; the kernels for a GPU take {most} at most"
+    return _against_few(problem) if problem.few else _against_many(problem)
+
+
+def _against_few(problem: FfnProblem) -> str | None:
     if problem.top_k:
         return "top_k: the kernels for a GPU keep every activation"
+    return _against_widths(problem)
+
+
+def _against_many(problem: FfnProblem) -> str | None:
+    tokens, _, hidden, outputs = problem.sizes
+    if problem.dtype not in HALF:
+        return f"{problem.dtype}: the kernels for a GPU list many tokens in 16-bit dtypes"
+    if shared_bytes() < STAGES_BYTES:
+        return f"a block of this GPU has {shared_bytes()} bytes of shared memory of {STAGES_BYTES}"
+    lists = math.ceil(tokens / GROUP) * math.ceil(hidden / CHUNK)
+    if lists * math.ceil(outputs / CHUNK) > MOST_LISTS or tokens * hidden >= 2**31:
+        return f"{tokens} tokens by {hidden} are more lists than the kernels for a GPU take"
+    return _against_widths(problem)
+
+
+def _against_widths(problem: FfnProblem) -> str | None:
     widths = problem.sizes[1:]
     if any(width % VECTOR for width in widths):
         return f"d, f and d_out are {widths}; they must be multiples of {VECTOR}"

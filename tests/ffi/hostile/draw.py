@@ -148,7 +148,11 @@ def fill(
     if call.handler == "bounded_network" and name in ("table", "starts"):
         return _network(name, shape, dtype, rng, call.dims.get("bundles", 0) > 0)
     if np.issubdtype(dtype, np.integer) and dtype != np.uint32:
-        return rng.integers(0, 40, shape).astype(dtype)
+        values = rng.integers(0, 40, shape).astype(dtype)
+        if dtype == np.int32 and rng.random() < 0.3:  # some of them point anywhere
+            wild = np.asarray(WILD, np.uint32).view(np.int32)[rng.integers(0, len(WILD), shape)]
+            values = np.where(rng.random(shape) < 0.3, wild, values)
+        return values
     if dtype == np.uint32:
         return rng.integers(0, 2**32, shape, dtype=np.uint32)
     if dtype == np.bool_:

@@ -92,6 +92,17 @@ BAD = {
     "stride none": ({"strides": None}, TypeError, f"strides {INTS}"),
     "stride bool": ({"strides": True}, TypeError, f"strides {INTS}"),
     "dilation": ({"dilation": 0}, ValueError, "dilation=0: each must be at least 1"),
+    "stride huge": ({"strides": 2**31}, ValueError, r"strides=\(2147483648, .* 1073741824"),
+    "dilation huge": (
+        {"dilation": (1, 2**30 + 1)},
+        ValueError,
+        r"dilation=\(1, 1073741825\); it takes 1073741824 at most",
+    ),
+    "padding huge": (
+        {"padding": ((2**41, 2 - 2**41), (1, 1))},
+        ValueError,
+        r"padding=\(\(2199023255552, .*; it takes 1099511627776 pixels at most",
+    ),
     "dilation none": ({"dilation": None}, TypeError, f"dilation {INTS}"),
     "padding word": ({"padding": "MIRROR"}, ValueError, "padding='MIRROR'.*SAME"),
     "padding shape": ({"padding": ((1, 1),)}, TypeError, "padding takes"),

@@ -8,6 +8,9 @@ from ops.masked_conv.bad_calls import MASK, call
 from ops.op_suite import assert_close
 
 import jaxsparse as js
+from jaxsparse.core.geometry import Geometry
+from jaxsparse.ops.masked_conv.native import check_window
+from jaxsparse.ops.masked_conv.params import ConvParams
 
 ALIKE = [
     {"strides": np.int64(1)},
@@ -38,6 +41,38 @@ def test_offsets_past_int32():
     mask = jax.ShapeDtypeStruct((2**16, 2**9, 2**7), jnp.bool_)
     with pytest.raises(ValueError, match=r"x has shape .* 2\^31"):
         jax.eval_shape(js.masked_conv, x, jax.ShapeDtypeStruct((3, 3, 1, 1), jnp.float32), mask)
+
+
+LONG = (70_000, 1)  # a window; a CPU convolves it
+
+
+def test_the_gradient_of_x_takes_fewer_taps_than_the_convolution():
+    kernel = jnp.zeros((*LONG, 4, 8), jnp.float32)
+    with pytest.raises(ValueError, match=r"^kernel has a window of 70000x1; the gradient"):
+        jax.grad(lambda x: call(x=x, kernel=kernel).sum())(jnp.ones((2, 6, 7, 4)))
+
+
+@pytest.mark.parametrize(
+    ("window", "options", "message"),
+    [
+        ((2**20, 1), {}, None),
+        ((2**20, 2), {}, "kernel has a window of 1048576x2; on a GPU masked_conv takes 1048576 ta"),
+        ((3, 3), {"dilation": (1, 2**28)}, "kernel has a window of 3x3, dilation=.*: 805306368"),
+        ((3, 3), {"padding": ((0, 0), (2**30, 0))}, "padding=.*: 1073741824 pixels along axis 2"),
+        ((3, 3), {"strides": (2**29, 1)}, "strides=.* over .6, 7. pixels: 3221225472 pixels alon"),
+        ((2**30 + 1, 0), {}, "kernel has shape .1073741825, .*; on a GPU .* takes 1073741824 alon"),
+    ],
+)
+def test_windows_that_a_gpu_does_not_take(window, options, message):
+    given = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)} | options
+    geometry = Geometry(**given, lhs_dilation=(1, 1), groups=1)
+    params = ConvParams(geometry, None, "default", "float32")
+    shapes = (2, 6, 7, 4), (*window, 4, 8), (6, 7)
+    if message is None:
+        check_window(params, *shapes)
+        return
+    with pytest.raises(ValueError, match=f"^{message}"):
+        check_window(params, *shapes)
 
 
 def test_hand_made_index_reads_and_writes_in_bounds(implementation):

@@ -84,11 +84,6 @@ def test_ids_that_name_no_tile(implementation, rng):
     assert int(spoiled.tile_mask().sum()) == len(listed)
 
 
-@pytest.mark.xfail(
-    PLATFORM == "cuda",
-    reason="a GPU does not write a pixel of `words` that no tile in a list made by hand holds",
-    strict=False,  # what is there may be zero
-)
 def test_origins_that_name_no_tile(rng):
     mask = jnp.asarray(rng.random(SHAPE) < 0.2)
     index = js.tile_index(mask, TILE, align="component")

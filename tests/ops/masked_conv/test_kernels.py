@@ -148,3 +148,26 @@ def test_parts_of_one_call_are_no_parts_of_the_next(rng, variant, tile):
     assert all(np.array_equal(first, other) for other in again)
     whole = run_as("m128n256")[0]  # the same products, a tile's K in one sum
     assert np.linalg.norm(first - whole) < 0.05 * np.linalg.norm(whole)
+
+
+@pytest.mark.gpu
+@needs_cuda_build
+@pytest.mark.parametrize("base", [False, True])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_streams_over_two_tiles_of_columns(rng, dtype, base):
+    """64 -> 232 channels in tiles of 192 columns, of which the second is cut: rows for one tile,
+    for less than a wave of 132, for a wave and a part, and for whole waves, which nothing streams.
+    """
+    if jax.devices()[0].compute_capability != "9.0":
+        pytest.skip("this row needs compute capability 9.0")
+    shape, outputs = (4, 72, 64), 232
+    x = jnp.asarray(rng.standard_normal((*shape, 64)), dtype)
+    kernel = jnp.asarray(rng.standard_normal((3, 3, 64, outputs)) / 24, dtype)
+    before = jnp.asarray(rng.standard_normal((*shape, outputs)), dtype) if base else None
+    order = rng.permutation(np.prod(shape))
+    with js.config(variant="m128n192s", selection="static"):
+        run = jax.jit(lambda mask: js.masked_conv(x, kernel, mask, base=before))
+        for rows in (1, 128 * 40 + 5, 128 * 70, 128 * 132, 128 * 140 + 77):
+            mask = jnp.asarray((order < rows).reshape(shape))
+            want = js.masked_conv(x, kernel, mask, base=before, implementation="reference")
+            assert_close(run(js.tile_index(mask, (1, 1))), want, dtype)

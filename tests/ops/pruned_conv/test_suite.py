@@ -66,6 +66,7 @@ def call(**changed):
 
 
 BAD = {
+    "stride huge": ({"strides": 2**31}, ValueError, r"strides=\(2147483648, .* 1073741824"),
     "weight": (
         {"pruned": np.eye(4)},
         TypeError,

@@ -71,3 +71,28 @@ def attention(q, k, v, keep, *, scale, soft_cap=None, slopes=None, bias=None):
     with np.errstate(divide="ignore"):
         lse = top[..., 0] + np.log(total[..., 0])
     return np.einsum("bnts,bsnh->btnh", p, v), lse
+
+
+def gradients(q, k, v, gout, glse, keep, *, scale):
+    """dq, dk and dv of `attention`'s (out, lse) at (gout, glse); `glse` counts where a query
+    attends.
+    """
+    batch, q_len, heads, _ = q.shape
+    kv_len, kv_heads = k.shape[1:3]
+    group = heads // kv_heads
+    keep = np.broadcast_to(keep, (batch, heads, q_len, kv_len))
+    some = keep.any(3).swapaxes(1, 2)[..., None]
+    read = keep.any(2).swapaxes(1, 2)[..., None]
+    q, gout = np.where(some, q, 0), np.where(some, gout, 0)
+    wide_k, wide_v = (np.where(read, np.repeat(x, group, 2), 0) for x in (k, v))
+    out, lse = attention(q, k, v, keep, scale=scale)
+    s = scale * np.einsum("btnh,bsnh->bnts", q, wide_k)
+    offset = np.where(np.isfinite(lse), lse, 0)[..., None]
+    p = np.where(keep, np.exp(np.where(keep, s - offset, 0)), 0)
+    delta = np.einsum("btnh,btnh->bnt", gout, out) - np.where(np.isfinite(lse), glse, 0)
+    ds = p * (np.einsum("btnh,bsnh->bnts", gout, wide_v) - delta[..., None])
+    dq = scale * np.einsum("bnts,bsnh->btnh", ds, wide_k)
+    dk = scale * np.einsum("bnts,btnh->bsnh", ds, q)
+    dv = np.einsum("bnts,btnh->bsnh", p, gout)
+    dk, dv = (x.reshape(batch, kv_len, kv_heads, group, -1).sum(3) for x in (dk, dv))
+    return dq, dk, dv

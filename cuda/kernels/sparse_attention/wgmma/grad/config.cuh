@@ -32,7 +32,7 @@ struct AttentionGradTile {
 template <typename Element, int QkDepth, bool OwnKeys, int TileOther>
 struct AttentionGradConfig {
   using T = Element;
-  static constexpr bool kKeys = OwnKeys;
+  static constexpr bool kKeys = OwnKeys, kReduces = false;
   static constexpr int kDepth = QkDepth, kOther = TileOther, kBlocks = QkDepth / 64;
   static constexpr int kThreads = 384, kConsumerRegisters = kKeys && kDepth == 128 ? 240 : 232;
   static constexpr int kProducerRegisters = kConsumerRegisters == 240 ? 24 : 40;

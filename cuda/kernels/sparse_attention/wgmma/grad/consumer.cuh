@@ -2,12 +2,10 @@
 // behind the sums of the tile before.
 #pragma once
 
-#include "cuda/core/dtype.cuh"
 #include "cuda/core/warpgroup.cuh"
-#include "cuda/core/wgmma/operands.cuh"
 #include "cuda/kernels/sparse_attention/wgmma/grad/config.cuh"
+#include "cuda/kernels/sparse_attention/wgmma/grad/products.cuh"
 #include "cuda/kernels/sparse_attention/wgmma/grad/terms.cuh"
-#include "cuda/tile/store/quad.cuh"
 
 namespace jaxsparse {
 
@@ -44,43 +42,6 @@ class GradConsumer {
     if (threadIdx.x % 32 == 0) ptx::BarrierArrive(Address(barrier));
   }
 
-  // Starts out = (owned rows) (rows of the tile)^T over the depth.
-  __device__ __forceinline__ static void StartDots(float (&out)[kScores], uint32_t own,
-                                                   uint32_t tile) {
-    const uint64_t a = ptx::TileDescriptor(own, 0), b = ptx::TileDescriptor(tile, 0);
-    ptx::MmaTouch(out);
-    ptx::MmaFence();
-#pragma unroll
-    for (int step = 0; step < C::kDepth / 16; ++step) {
-      const int block = step / 4, within = step % 4 * 32;
-      ptx::MmaShared<T, C::kOther, false, false>(out, a + (block * 64 * 128 + within) / 16,
-                                                 b + (block * C::kOther * 128 + within) / 16,
-                                                 step > 0);
-    }
-    ptx::MmaCommit();
-  }
-
-  // Starts sum += weights (rows of the tile).
-  __device__ __forceinline__ static void StartSum(float (&sum)[kOut],
-                                                  uint32_t (&weights)[kSteps][4], uint32_t tile) {
-    const uint64_t b = ptx::TileDescriptor(tile, C::kOther * 128);
-    ptx::MmaTouch(sum);
-    ptx::MmaFence();
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      ptx::MmaRegisters<T, C::kDepth, true>(sum, weights[step], b + step * 16 * 128 / 16, 1);
-    }
-    ptx::MmaCommit();
-  }
-
-  __device__ __forceinline__ static void Pack(const float (&v)[kScores],
-                                              uint32_t (&packed)[kSteps][4]) {
-#pragma unroll
-    for (int i = 0; i < kSteps * 4; ++i) {
-      packed[i / 4][i % 4] = DTypeTraits<T>::Pack(v[2 * i], v[2 * i + 1]);
-    }
-  }
-
   __device__ __forceinline__ void RunItem(const AttentionGradItem& item) {
     float gradient[kOut], values[kValues];
 #pragma unroll
@@ -94,8 +55,8 @@ class GradConsumer {
     } else {
       Multiply(item, tiles, gradient, values);
     }
-    Store(item, gradient, p_.scale, p_.gradient);
-    if constexpr (C::kKeys) Store(item, values, 1.0f, p_.values);
+    StoreSum<C>(p_, item, row_, gradient, p_.scale, p_.gradient);
+    if constexpr (C::kKeys) StoreSum<C>(p_, item, row_, values, 1.0f, p_.values);
   }
 
   __device__ __forceinline__ QueryTerms<C> OwnTerms(const AttentionGradItem& item) const {
@@ -123,8 +84,8 @@ class GradConsumer {
       const int slot = at_.slot;
       const typename C::Tile& info = s_.tiles[slot];
       ptx::BarrierWait(Address(&s_.full[slot]), at_.parity);
-      StartDots(scores, own_, tile(slot, 0));
-      StartDots(dots, own_ + C::kOwnBytes, tile(slot, 1));
+      StartDots<C>(scores, own_, tile(slot, 0));
+      StartDots<C>(dots, own_ + C::kOwnBytes, tile(slot, 1));
       const bool masked = info.masked;
       ptx::MmaWait<2>();
       if (before >= 0) Release(&s_.empty[before]);
@@ -135,8 +96,8 @@ class GradConsumer {
       if (masked) KeepAttending<C>(scores, info, row_);
       if constexpr (C::kKeys) {
         uint32_t probs[kSteps][4];
-        Pack(scores, probs);
-        StartSum(values, probs, tile(slot, 1));
+        PackWeights<C>(scores, probs);
+        StartSum<C>(values, probs, tile(slot, 1));
         ptx::MmaWait<1>();
       } else {
         ptx::MmaWait<0>();
@@ -147,8 +108,8 @@ class GradConsumer {
       if (masked) KeepAttending<C>(scores, info, row_);
       if constexpr (C::kKeys) ptx::MmaWait<0>();  // grads take the registers of probs
       uint32_t grads[kSteps][4];
-      Pack(scores, grads);
-      StartSum(gradient, grads, tile(slot, 0));
+      PackWeights<C>(scores, grads);
+      StartSum<C>(gradient, grads, tile(slot, 0));
       at_.Advance(stream_, p_.streams);
       before = slot;
     }
@@ -156,32 +117,6 @@ class GradConsumer {
     ptx::MmaTouch(gradient);
     ptx::MmaTouch(values);
     Release(&s_.empty[before]);
-  }
-
-  // Both rows of this thread: 16 bytes a lane once a quad has exchanged its columns.
-  template <int Count>
-  __device__ __forceinline__ void Store(const AttentionGradItem& item, const float (&sum)[Count],
-                                        float factor, void* target) const {
-    const int quad = threadIdx.x % 4;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = row_ + 8 * h;
-      const bool stored = row < item.rows;
-      const int64_t position = int64_t{item.batch} * p_.own_len + item.first + row;
-      T* line = static_cast<T*>(target) + (position * p_.heads.value + item.head) * C::kDepth;
-#pragma unroll
-      for (int j = 0; j < C::kDepth / 8; j += 4) {
-        uint32_t v[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int from = 4 * (j + i) + 2 * h;
-          v[i] = DTypeTraits<T>::Pack(sum[from] * factor, sum[from + 1] * factor);
-        }
-        TransposeQuad(v);
-        if (!stored) continue;
-        *reinterpret_cast<uint4*>(line + (j + quad) * 8) = make_uint4(v[0], v[1], v[2], v[3]);
-      }
-    }
   }
 
   const AttentionGradParams& p_;

@@ -21,6 +21,8 @@ struct AttentionGradParams {
   float scale_log2, scale;
   const float *lse, *delta;  // [batch, query_heads, q_len]
   void *gradient, *values;   // of k and v, or of q and nullptr
+  float* sums;               // of dq, strip by strip (reduce/config.cuh), or nullptr
+  int query_strips;          // of one batch and query head
   int* counter;              // 0 at the start: hands out items; or nullptr
 };
 

@@ -5,6 +5,7 @@
 #include "cuda/core/async_copy.cuh"
 #include "cuda/core/warpgroup.cuh"
 #include "cuda/kernels/sparse_attention/wgmma/grad/config.cuh"
+#include "cuda/kernels/sparse_attention/wgmma/grad/terms.cuh"
 
 namespace jaxsparse {
 
@@ -96,6 +97,13 @@ class GradProducer {
   __device__ uint32_t CheckParity() const { return (p_.streams == 1 ? checks_ >> 1 : checks_) & 1; }
   __device__ void NextChecker() { ++checks_; }
 
+  // Where a walk of a list starts, to end before it. CTAs of one head that add to the same sums
+  // start a few tiles apart: they do not wait for one another's additions in L2.
+  __device__ static int FirstTile(const AttentionGradItem& item, int tiles) {
+    const int first = C::kReduces ? item.row % 8 : 0;
+    return first < tiles ? first : 0;
+  }
+
   // The first tiles of an item are loaded before its own rows: their slots are free before the last
   // products of the item before are.
   __device__ void LoadItem(const AttentionGradItem& item) {
@@ -105,11 +113,13 @@ class GradProducer {
       const ItemList list = ListOf(p_.lists, item.batch, head, item.row);
       const int tiles = ListTiles<C>(p_, list);
       const int other_head = C::kKeys ? head : p_.group.Quotient(head);
-      Entry next = LoadEntry<C::kStrips>(p_.lists, p_.block_strips, list, 0, lane_);
+      int at = FirstTile(item, tiles);
+      Entry next = LoadEntry<C::kStrips>(p_.lists, p_.block_strips, list, at, lane_);
       for (int tile = 0; tile < tiles; ++tile, ++loaded) {
         if (loaded == RingPlace<C>::Slots(p_.streams) - 1) LoadOwn(item);
         const Strip strip = MakeStrip<C>(p_, next);
-        next = LoadEntry<C::kStrips>(p_.lists, p_.block_strips, list, tile + 1, lane_);
+        if (++at == tiles) at = 0;
+        next = LoadEntry<C::kStrips>(p_.lists, p_.block_strips, list, at, lane_);
         LoadTile(strip, item, other_head);
       }
     }
@@ -167,6 +177,10 @@ class GradProducer {
     const bool cut = strip.words >= 0 || (!C::kKeys && strip.valid != 0xFFFF);
     const bool masked = __any_sync(~0u, mine && cut) || !__any_sync(~0u, mine && strip.valid != 0);
     if (masked && mine) tile.strips[lane_] = strip;
+    if constexpr (C::kReduces) {
+      const int first = (item.batch * p_.query_heads + head) * p_.query_strips;
+      if (mine) tile.lines[lane_] = strip.valid != 0 ? first + strip.start / kStripRows : -1;
+    }
     if constexpr (C::kKeys) {
 #pragma unroll
       for (int i = 0; i < kTerms; ++i) {
