@@ -1,6 +1,6 @@
-"""The tables of benchmarks/results/{grouped_matmul,moe}_<device>.md that are taken inside jitted
-programs: chains of calls, and mixtures of experts whose ways are all compiled first, on threads,
-and whose GPU time is taken.
+"""The tables of benchmarks/results/products/{grouped_matmul,moe}_<device>.md that are taken inside
+jitted programs: chains of calls, and mixtures of experts whose ways are all compiled first, on
+threads, and whose GPU time is taken.
 
     python benchmarks/grouped_matmul/in_jit.py grouped=4096x768x3072x8 route layers \\
         moe=switch_b8_e64@60

@@ -1,5 +1,5 @@
-"""The figures of benchmarks/results/grouped_matmul_<device>.md: `jax.lax.ragged_dot`, torch's
-grouped product where it is installed, the dense product of the same FLOPs, and ours.
+"""The figures of benchmarks/results/products/grouped_matmul_<device>.md: `jax.lax.ragged_dot`,
+torch's grouped product where it is installed, the dense product of the same FLOPs, and ours.
 
     python benchmarks/grouped_matmul/table.py [--case NAME] [--dtype NAME] [--samples 15] \\
         [--out FOLDER]

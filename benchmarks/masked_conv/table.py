@@ -1,7 +1,7 @@
-"""The figures of benchmarks/results/masked_conv_<device>.md: every measured case of this machine's
-platform.
+"""The figures of benchmarks/results/images/masked_conv_<device>.md: every measured case of this
+machine's platform.
 
-    python benchmarks/masked_conv/table.py [--out benchmarks/results] [--case NAME ...] \\
+    python benchmarks/masked_conv/table.py [--out benchmarks/results/images] [--case NAME ...] \\
         [--samples N]
 
 On a CPU densities are of tiles, and the geometric means over the cases are printed at each; on a
@@ -53,7 +53,7 @@ def geometric_means(report: Report) -> dict[tuple[str, str, str, int], float]:
 def main() -> int:
     """Measure, print, write; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/images"))
     parser.add_argument("--case", action="append", help="a case or a tag; default: the platform's")
     parser.add_argument("--samples", type=int)
     parser.add_argument("--variants", action="store_true", help="every variant, too")

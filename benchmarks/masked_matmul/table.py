@@ -1,6 +1,6 @@
-"""The figures of benchmarks/results/masked_matmul_<device>.md: the dense product of XLA, with and
-without the mask multiplied in, sparse products of other packages, and ours, at 50 to 99 % of the
-blocks unset.
+"""The figures of benchmarks/results/products/masked_matmul_<device>.md: the dense product of XLA,
+with and without the mask multiplied in, sparse products of other packages, and ours, at 50 to 99 %
+of the blocks unset.
 
     python benchmarks/masked_matmul/table.py [--case NAME] [--dtype NAME] [--samples 15] \\
         [--out FOLDER]

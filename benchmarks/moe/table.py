@@ -1,6 +1,6 @@
-"""The figures of benchmarks/results/moe_<device>.md: a mixture of experts as a serial loop, as a
-padded batch, on `jax.lax.ragged_dot`, and ours; forward, and forward + backward, with the memory of
-temporaries.
+"""The figures of benchmarks/results/products/moe_<device>.md: a mixture of experts as a serial
+loop, as a padded batch, on `jax.lax.ragged_dot`, and ours; forward, and forward + backward, with
+the memory of temporaries.
 
     python benchmarks/moe/table.py [--case NAME] [--dtype NAME] [--samples 15] [--out FOLDER]
 

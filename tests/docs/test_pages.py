@@ -60,7 +60,7 @@ def test_few_blocks_are_left_out():
     assert len(left_out) <= 3, left_out
 
 
-@pytest.mark.parametrize("page", [*PAGES, *sorted(RESULTS.glob("*.md"))], ids=name)
+@pytest.mark.parametrize("page", [*PAGES, *sorted(RESULTS.rglob("*.md"))], ids=name)
 def test_links_resolve(page):
     wrong = []
     for link, anchor in LINK.findall(page.read_text()):
@@ -82,7 +82,7 @@ def test_no_history_and_no_wide_tables(page):
         assert [w for w in wanted if w not in found] == []
 
 
-@pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=name)
+@pytest.mark.parametrize("page", sorted(RESULTS.rglob("*.md")), ids=name)
 def test_a_table_of_figures_has_a_source(page):
     text = page.read_text()
     for fact in ("Date", "Commit", "Device", "Command"):

@@ -13,7 +13,7 @@ import numpy as np
 from jaxsparse.bench.masked_conv.torch_side import TorchConv
 from jaxsparse.bench.measure.chain import ChainSide, Pool, compile_all, tolerance
 from jaxsparse.bench.measure.dtypes import check_dtype
-from jaxsparse.bench.measure.timing import Samples, Side, interleave
+from jaxsparse.bench.measure.timing import Samples, Side, columns, interleave
 from jaxsparse.bench.report.rows import DENSE, Row
 from jaxsparse.index import tile_index
 from jaxsparse.ops import masked_conv
@@ -247,9 +247,6 @@ def _row(
     pool: Pool,
     plan: Plan,
 ) -> Row:
-    dense = samples[DENSE]
-    bound = tolerance(dtype, platform_name())
-    low, high = took.wall_quartiles
     return Row(
         op=OP,
         case=case.name,
@@ -262,18 +259,5 @@ def _row(
         index_every=plan.index_every,
         calls=plan.calls * plan.repeats,
         rotated_mb=pool.rotated_bytes / MEGABYTE,
-        wall_us=_known(1e6 * took.wall_median),
-        wall_low_us=_known(1e6 * low),
-        wall_high_us=_known(1e6 * high),
-        device_us=_known(1e6 * took.device_median),
-        speedup=_known(dense.wall_median / took.wall_median),
-        device_speedup=_known(dense.device_median / took.device_median),
-        error=None if took.failure else _known(took.error),
-        tolerance=bound,
-        correct=not took.failure and took.error <= bound,
-        note=took.failure,
+        **columns(took, samples[DENSE], tolerance(dtype, platform_name())),
     )
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None

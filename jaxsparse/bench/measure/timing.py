@@ -8,9 +8,10 @@ GPU it is the time of the kernels and of the gaps between them.
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -65,6 +66,29 @@ class Samples:
             return float("nan"), float("nan")
         low, high = np.percentile(self.wall, [25, 75])
         return float(low), float(high)
+
+
+def columns(took: Samples, base: Samples, tolerance: float) -> dict[str, Any]:
+    """What the rows of all tables say of a side: times in microseconds, how often as fast as `base`
+    it is, and its error. None: not known.
+    """
+    low, high = took.wall_quartiles
+    return {
+        "wall_us": _known(1e6 * took.wall_median),
+        "wall_low_us": _known(1e6 * low),
+        "wall_high_us": _known(1e6 * high),
+        "device_us": _known(1e6 * took.device_median),
+        "speedup": _known(base.wall_median / took.wall_median),
+        "device_speedup": _known(base.device_median / took.device_median),
+        "error": None if took.failure else _known(took.error),
+        "tolerance": tolerance,
+        "correct": not took.failure and took.error <= tolerance,
+        "note": took.failure,
+    }
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def interleave(

@@ -12,7 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsparse.bench.products.rivals import TorchGrouped, installed
-from jaxsparse.bench.products.run import Comparison, ProductPlan, element_type, normal, precision
+from jaxsparse.bench.products.run import (
+    Comparison,
+    ProductPlan,
+    check_whats,
+    element_type,
+    normal,
+    precision,
+)
 from jaxsparse.ops import Routing, grouped_matmul, route
 from jaxsparse.testing.product_cases import GroupedCase
 
@@ -37,9 +44,7 @@ def comparisons(
         ValueError: for a dtype or what that does not exist.
     """
     kind = element_type(dtype)
-    unknown = sorted(set(whats) - set(WHATS))
-    if unknown:
-        raise ValueError(f"what={unknown[0]!r} is not one of {', '.join(WHATS)}")
+    check_whats(whats, WHATS)
     router = jax.jit(functools.partial(route, num_experts=case.experts))
     own = [router(jnp.asarray(case.expert_ids(seed))) for seed in range(plan.calls)]
     operands = make_operands(case, kind) | {"routing": tuple(own)}

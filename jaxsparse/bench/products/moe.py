@@ -16,7 +16,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsparse.bench.products.run import Comparison, ProductPlan, element_type, normal, precision
+from jaxsparse.bench.products.run import (
+    Comparison,
+    ProductPlan,
+    check_whats,
+    element_type,
+    normal,
+    precision,
+)
 from jaxsparse.nn import moe
 from jaxsparse.testing.product_cases import MoeCase
 
@@ -42,9 +49,7 @@ def comparisons(
         ValueError: for a dtype or what that does not exist.
     """
     kind = element_type(dtype)
-    unknown = sorted(set(whats) - set(WHATS))
-    if unknown:
-        raise ValueError(f"what={unknown[0]!r} is not one of {', '.join(WHATS)}")
+    check_whats(whats, WHATS)
     operands = make_operands(case, kind)
 
     def draw(seed: int) -> jax.Array:

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxsparse.bench.measure.chain import Call, ChainSide, Pool, compile_all, tolerance
 from jaxsparse.bench.measure.dtypes import check_dtype
-from jaxsparse.bench.measure.timing import Samples, Side, interleave
+from jaxsparse.bench.measure.timing import Samples, Side, columns, interleave
 from jaxsparse.bench.products.rows import ProductRow
 
 MEGABYTE = 1e6
@@ -153,9 +153,7 @@ def _row(
     memory: float | None,
 ) -> ProductRow:
     against = comparison.against or next(iter(comparison.ways))
-    took, base = found[name], found[against]
     bound = tolerance(comparison.dtype, platform_name())
-    low, high = took.wall_quartiles
     return ProductRow(
         op=comparison.op,
         case=comparison.case,
@@ -165,22 +163,20 @@ def _row(
         against=against,
         calls=pool.calls * pool.repeats,
         rotated_mb=pool.rotated_bytes / MEGABYTE,
-        wall_us=_known(1e6 * took.wall_median),
-        wall_low_us=_known(1e6 * low),
-        wall_high_us=_known(1e6 * high),
-        device_us=_known(1e6 * took.device_median),
-        speedup=_known(base.wall_median / took.wall_median),
-        device_speedup=_known(base.device_median / took.device_median),
         temporary_mb=memory,
-        error=None if took.failure else _known(took.error),
-        tolerance=bound,
-        correct=not took.failure and took.error <= bound,
-        note=took.failure,
+        **columns(found[name], found[against], bound),
     )
 
 
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def check_whats(whats: Sequence[str], known: Sequence[str]) -> None:
+    """The products or passes that are asked for are some of those known.
+
+    Raises:
+        ValueError: naming the first that is not.
+    """
+    unknown = [what for what in whats if what not in known]
+    if unknown:
+        raise ValueError(f"what={unknown[0]!r} is not one of {', '.join(known)}")
 
 
 def normal(shape: tuple[int, ...], dtype: np.dtype, seed: int, scale: float = 1.0) -> jax.Array:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxsparse.bench.products.run import (
     Comparison,
     ProductPlan,
+    check_whats,
     element_type,
     normal,
     platform_name,
@@ -46,9 +47,8 @@ def comparisons(
         ValueError: for a dtype or `what` that does not exist, or a sparsity outside 0 to 1.
     """
     kind = element_type(dtype)
+    check_whats(whats, WHATS)
     for what in whats:
-        if what not in WHATS:
-            raise ValueError(f"what={what!r} is not one of {', '.join(WHATS)}")
         for sparsity in sparsities:
             if not 0 <= sparsity <= 1:
                 raise ValueError(f"sparsity={sparsity}; it takes 0 to 1")

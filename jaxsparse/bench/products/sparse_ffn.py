@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxsparse.bench.products.run import (
     Comparison,
     ProductPlan,
+    check_whats,
     element_type,
     normal,
     precision,
@@ -43,9 +44,8 @@ def comparisons(
         ValueError: for a dtype or `what` that does not exist, or a share outside of 0 to 1.
     """
     kind = element_type(dtype)
+    check_whats(whats, WHATS)
     for what in whats:
-        if what not in WHATS:
-            raise ValueError(f"what={what!r} is not one of {', '.join(WHATS)}")
         for share in zeros:
             if not 0 < share < 1:
                 raise ValueError(f"zeros={share}; it takes a share between 0 and 1")

@@ -1,5 +1,5 @@
 """What the benchmarks of matrix products share: measure cases in every dtype, print, and write the
-tables of benchmarks/results/.
+tables of benchmarks/results/products/.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main(op: str, doc: str, table: Any, make: Maker, calls: int = 10) -> int:
     parser.add_argument("--dtype", action="append", help="default: the platform's")
     parser.add_argument("--samples", type=int, default=15)
     parser.add_argument("--calls", type=int, default=calls)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/products"))
     given = parser.parse_args()
     plan = make_plan(given.calls, given.samples, None, True, quick=False)
     cases = find(table, given.case or [default_tag(quick=False)])

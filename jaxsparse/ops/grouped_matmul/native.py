@@ -1,6 +1,6 @@
 """The grouped products on their native handlers: operands, attributes and workspaces."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -22,6 +22,12 @@ class Rows(NamedTuple):
     gather: jax.Array | None
     scatter: jax.Array | None
     row_weights: jax.Array | None
+
+    @classmethod
+    def of(cls, group_sizes: jax.Array | None, *picks: jax.Array | None) -> "Rows":
+        """The last of the operands of an op, whose type says that any may be absent."""
+        assert group_sizes is not None
+        return cls(group_sizes, *picks)
 
     def given(self) -> tuple[jax.Array, ...]:
         """As the handlers take them."""
@@ -49,10 +55,10 @@ def forward(
     variant: str,
     lhs: jax.Array,
     rhs: jax.Array,
-    *rows: Any,
+    *rows: jax.Array | None,
 ) -> jax.Array:
     """One product by `variant` of these `Rows`: call.out_dtype[out_rows, outputs]."""
-    taken = Rows(*rows)
+    taken = Rows.of(*rows)
     number = table("grouped_matmul", platform)[variant].number
     size = workspace(call, platform, number, lhs, taken.group_sizes)
     return ffi_call(

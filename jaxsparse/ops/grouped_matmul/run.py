@@ -141,9 +141,9 @@ def _native(
     platform: str,
     lhs: jax.Array,
     rhs: jax.Array,
-    *given: Any,
+    *given: jax.Array | None,
 ):
-    outputs, taken = rhs.shape[1] if p.transpose_rhs else rhs.shape[2], Rows(*given)
+    outputs, taken = rhs.shape[1] if p.transpose_rhs else rhs.shape[2], Rows.of(*given)
     rows, scatters = sorted_rows(lhs, taken.gather, taken.scatter), taken.scatter is not None
     call = Call(rows, outputs, p.num_rows, scatters, p.transpose_rhs, p.precision, p.out_dtype)
     problem = native.problem_of(platform, call, lhs, taken.group_sizes)
@@ -153,15 +153,17 @@ def _native(
     return run_choice(problem.known, choice, branches, count)(lhs, rhs, *taken)
 
 
-def _native_drhs(p: GroupedParams, platform: str, lhs: jax.Array, gy: jax.Array, *given: Any):
-    taken = Rows(*given)
+def _native_drhs(
+    p: GroupedParams, platform: str, lhs: jax.Array, gy: jax.Array, *given: jax.Array | None
+):
+    taken = Rows.of(*given)
     rows = sorted_rows(lhs, taken.gather, taken.scatter)
     call = Call(rows, gy.shape[1], gy.shape[0], False, False, p.precision, p.out_dtype)
     return native.drhs(call, platform, lhs, gy, taken)
 
 
-def _reference(p: GroupedParams, lhs: jax.Array, rhs: jax.Array, *given: Any):
-    group_sizes, gather, scatter, row_weights = Rows(*given)
+def _reference(p: GroupedParams, lhs: jax.Array, rhs: jax.Array, *given: jax.Array | None):
+    group_sizes, gather, scatter, row_weights = Rows.of(*given)
     return reference.grouped_matmul(
         lhs,
         jnp.swapaxes(rhs, 1, 2) if p.transpose_rhs else rhs,
@@ -182,8 +184,8 @@ def _as_gather(gather: jax.Array | None, scatter: jax.Array | None, lhs: jax.Arr
     return gather
 
 
-def _reference_drhs(p: GroupedParams, lhs: jax.Array, gy: jax.Array, *given: Any):
-    group_sizes, gather, scatter, row_weights = Rows(*given)
+def _reference_drhs(p: GroupedParams, lhs: jax.Array, gy: jax.Array, *given: jax.Array | None):
+    group_sizes, gather, scatter, row_weights = Rows.of(*given)
     rows = sorted_rows(lhs, gather, scatter)
     # A row with a partner that does not exist must not enter the product with it: it may hold NaN.
     picks = (gather, lhs.shape[0]), (scatter, gy.shape[0])

@@ -85,7 +85,6 @@ def listed(
     w_up: jax.Array | None = None,
 ) -> jax.Array:
     """One call for h @ w_down; with a gate h is first multiplied by x @ w_up where it is listed."""
-    none = jnp.zeros((0, 0), w_down.dtype)
     products = (0, 0, 0) if x is None else h.values.shape
     return ffi_call(
         "jaxsparse_sparse_ffn_listed",
@@ -94,6 +93,6 @@ def listed(
         h.values,
         h.counts,
         w_down,
-        none if x is None else x,
-        none if w_up is None else w_up.T,
+        absent(x, w_down.dtype, (0, 0)),
+        absent(None if w_up is None else w_up.T, w_down.dtype, (0, 0)),
     )[0]
