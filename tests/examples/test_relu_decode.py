@@ -51,7 +51,7 @@ def test_the_demo(examples, tmp_path, capsys):
         assert row.error <= demo.TOLERANCE["float32"] or jax.default_backend() == "gpu"
         assert set(row.token) == set(row.prompt) == set(row.memory) == set(demo.FORMS)
         assert min(*row.token.values(), *row.prompt.values()) > 0
-        assert 1 < row.most < 2
+        assert 1 < row.by_bytes < 2
         assert 0 < row.zeros.min() <= row.zeros.max() < 1
     check_picture(found.picture)
     assert "largest difference of a logit" in capsys.readouterr().out
