@@ -60,20 +60,37 @@ def working(text: str) -> Iterator[None]:
 
 
 def time_together(
-    calls: Mapping[str, Callable[[], Any]], repeats: int, tick: Callable[[], None] | None = None
+    calls: Mapping[str, Callable[[], Any]],
+    repeats: int,
+    tick: Callable[[], None] | None = None,
+    in_a_row: int = 1,
+    pause: float = 0.0,
+    of: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, float]:
-    """Median milliseconds of each call: warmed up, in turns, each result waited for."""
+    """Milliseconds of each call: warmed up, in turns, each result waited for.
+
+    Args:
+        calls: by name.
+        repeats: turns of each.
+        tick: called after every turn.
+        in_a_row: calls of a turn, of which the mean is taken.
+        pause: seconds before a turn, in which the threads of the call before it stop waiting for
+            more work: some spin for milliseconds, and would take a core from this one.
+        of: what of the turns is returned.
+    """
     for call in calls.values():
         jax.block_until_ready(call())
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
+            time.sleep(pause)
             start = time.perf_counter()
-            jax.block_until_ready(call())
-            taken[name].append(1e3 * (time.perf_counter() - start))
+            for _ in range(in_a_row):
+                jax.block_until_ready(call())
+            taken[name].append(1e3 * (time.perf_counter() - start) / in_a_row)
         if tick:
             tick()
-    return {name: statistics.median(times) for name, times in taken.items()}
+    return {name: of(times) for name, times in taken.items()}
 
 
 def carried(function: Callable[..., Any], state: Any, *args: Any) -> Callable[[], Any]:
@@ -135,14 +152,20 @@ def machine() -> str:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], legend: str = ""
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    legend: str = "",
+    total: bool = True,
 ) -> None:
-    """One table; the last row is the whole network's. The legend and the machine stand below."""
+    """One table; with `total` the last row is the whole network's. The legend and the machine stand
+    below.
+    """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for i, column in enumerate(columns):
         table.add_column(Text(column), justify="left" if i == 0 else "right", no_wrap=True)
     for i, row in enumerate(rows):
-        table.add_row(*row, end_section=i == len(rows) - 2)
+        table.add_row(*row, end_section=total and i == len(rows) - 2)
     console.print(table)
     if legend:
         console.print(f"{legend}\nMeasured on {machine()}.", style="dim", markup=False)

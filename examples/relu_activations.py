@@ -151,9 +151,11 @@ def in_a_row(call: Any, x: jax.Array) -> Any:
     return [call(x) for _ in range(CALLS_IN_A_ROW)][-1]
 
 
-def run(layers: int, width: int, steps: int, out: Path, repeats: int = 15) -> Result:
-    """Train, measure each layer, print a table and save a picture."""
-    params, rng, losses = initial(layers, width), np.random.default_rng(1), []
+def train(
+    layers: int, width: int, steps: int, rng: np.random.Generator
+) -> tuple[Params, list[float]]:
+    """Parameters after so many steps, and the loss at each."""
+    params, losses = initial(layers, width), []
     moments = OPTIMIZER.init(params)
     with progress() as bar:
         task = bar.add_task("training", total=steps)
@@ -161,6 +163,13 @@ def run(layers: int, width: int, steps: int, out: Path, repeats: int = 15) -> Re
             params, moments, loss = train_step(params, moments, batch_of(rng))
             losses.append(float(loss))
             bar.advance(task)
+    return params, losses
+
+
+def run(layers: int, width: int, steps: int, out: Path, repeats: int = 15) -> Result:
+    """Train, measure each layer, print a table and save a picture."""
+    rng = np.random.default_rng(1)
+    params, losses = train(layers, width, steps, rng)
     text = batch_of(rng, held_out=True)[:, :-1]
     inputs = jax.jit(forward)(params, text)[1]
     pairs = zip(params["blocks"], inputs, strict=True)

@@ -13,8 +13,8 @@ from jaxsparse import mask as mask
 from jaxsparse import nn as nn
 from jaxsparse import pruned as pruned
 from jaxsparse import recorder as recorder
-from jaxsparse.bits import pack_mask as pack_mask
-from jaxsparse.bits import unpack_mask as unpack_mask
+from jaxsparse.bits.api import pack_mask as pack_mask
+from jaxsparse.bits.api import unpack_mask as unpack_mask
 from jaxsparse.core.lazy import lazy
 from jaxsparse.ffi import DISABLE_JAX_EXPORT_CHECKS as DISABLE_JAX_EXPORT_CHECKS
 from jaxsparse.index import BlockMask as BlockMask

@@ -15,6 +15,11 @@ __device__ __forceinline__ void CopyOrZero16(uint32_t shared, const void* source
                : "memory");
 }
 
+__device__ __forceinline__ void CopyAsync16(uint32_t shared, const void* source) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(source)
+               : "memory");
+}
+
 __device__ __forceinline__ void CopyAsync4(uint32_t shared, const void* source) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(source) : "memory");
 }

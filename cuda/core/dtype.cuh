@@ -8,6 +8,15 @@
 
 namespace jaxsparse {
 
+// `sums` plus 1 in each half where `pair`, of any 16-bit dtype, is not zero: halves of binary16,
+// which count up to 2048. -0 is zero, NaN is not.
+__device__ __forceinline__ uint32_t CountNonZeros(uint32_t pair, uint32_t sums) {
+  uint32_t ones;
+  asm("set.neu.f16x2.f16x2 %0, %1, %2;" : "=r"(ones) : "r"(pair), "r"(0u));
+  asm("add.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(sums), "r"(ones));
+  return sums;
+}
+
 // float32 storage, products rounded to TF32 by the tensor cores.
 struct TF32 {};
 

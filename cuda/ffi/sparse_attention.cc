@@ -69,7 +69,7 @@ AttentionArgs ArgsOf(const Call& c) {
   a.depth = static_cast<int>(c.depth);
   a.v_depth = static_cast<int>(c.v_depth);
   a.scale = c.scale;
-  a.soft_cap = c.soft_cap;
+  a.soft_cap = c.soft_cap > 0.0f ? c.soft_cap : 0.0f;
   a.mask = MaskOf(c, c.kv_counts, c.kv_blocks, c.kv_slots);
   return a;
 }

@@ -1,4 +1,6 @@
-"""`pack_mask` and `unpack_mask`: booleans to and from uint32 words along the last axis."""
+"""Booleans to and from uint32 words along the last axis: what `js.pack_mask` and `js.unpack_mask`
+run, and ops that have words of their own.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, UInt32
 
-from jaxsparse.core.variables import takes_variables
+from jaxsparse.core.checks import check_array
+from jaxsparse.core.integers import check_count
 from jaxsparse.ffi import Implementation, Rule, Shards, dispatch, ffi_call, partitioned
 from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.ffi.whole import first_axis_alone
@@ -25,64 +26,33 @@ def word_count(n: int) -> int:
     return -(-n // 32)
 
 
-@takes_variables
-def pack_mask(
-    mask: Bool[ArrayLike, "*axes n"], *, implementation: Implementation = None
-) -> UInt32[Array, "*axes words"]:
-    """Pack the last axis into words: bit i of word w is `mask[..., 32*w + i]`, zero past n.
-
-    Args:
-        mask: bool[..., n]; any leading axes, n may be 0.
-        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
-
-    Returns:
-        uint32[..., ceil(n/32)].
-
-    Raises:
-        TypeError: when `mask` is not a boolean array.
-        ValueError: for a scalar, or when a named implementation cannot run.
-    """
+def pack_mask(mask: Any, *, implementation: Implementation = None) -> jax.Array:
+    """`js.pack_mask`, for an op that packs a mask itself: no call of its own for `js.explain`."""
     mask = _array("mask", mask, np.dtype(bool))
     words = _rows("pack_mask", "mask", _pack, mask, implementation_key(implementation))
     return words.reshape(*mask.shape[:-1], word_count(mask.shape[-1]))
 
 
-@takes_variables
-def unpack_mask(
-    words: UInt32[ArrayLike, "*axes words"], n: int, *, implementation: Implementation = None
-) -> Bool[Array, "*axes n"]:
-    """The inverse of `pack_mask`. Bits past n are ignored.
-
-    Args:
-        words: uint32[..., ceil(n/32)].
-        n: length of the last axis of the result.
-        implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
-
-    Returns:
-        bool[..., n].
-
-    Raises:
-        TypeError: when `words` is not a uint32 array or `n` not an int.
-        ValueError: when `n` does not fit `words`, or a named implementation cannot run.
-    """
+def unpack_mask(words: Any, n: int, *, implementation: Implementation = None) -> jax.Array:
+    """`js.unpack_mask`, for an op that unpacks words itself."""
     words = _array("words", words, np.dtype(np.uint32))
-    if not isinstance(n, (int, np.integer)) or isinstance(n, bool):
-        raise TypeError(f"n must be an int, not {type(n).__name__}")
-    n = int(n)
-    if n < 0 or words.shape[-1] != word_count(n):
+    n = check_count("n", n)
+    if words.shape[-1] != word_count(n):
         raise ValueError(
-            f"words has {words.shape[-1]} words on its last axis; n={n} needs "
-            f"{word_count(max(n, 0))}"
+            f"words has {words.shape[-1]} words on its last axis; n={n} needs {word_count(n)}"
         )
     mask = _rows("unpack_mask", "words", _unpack, words, n, implementation_key(implementation))
     return mask.reshape(*words.shape[:-1], n)
 
 
+#: How an array of another dtype becomes one of these.
+_HOW = {"mask": "`mask != 0` makes one", "words": "js.pack_mask(mask) makes them"}
+
+
 def _array(name: str, value: Any, dtype: np.dtype) -> jax.Array:
-    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-        raise TypeError(f"{name} must be an array, not {type(value).__name__}")
+    check_array(name, value)
     if value.dtype != dtype:
-        raise TypeError(f"{name} has dtype {value.dtype}; it takes {dtype}")
+        raise TypeError(f"{name} has dtype {value.dtype}; it takes {dtype}: {_HOW[name]}")
     if not value.shape:
         raise ValueError(f"{name} is a scalar; it needs at least one axis")
     return jnp.asarray(value)

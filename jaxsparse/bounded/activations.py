@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Float32
 from numpy.typing import NDArray
 
+from jaxsparse.core.checks import is_traced
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.recorder import MIXED, Recorder
 
@@ -94,7 +95,9 @@ def check_values(values: Any) -> jax.Array:
     if len(values.shape) != 2:
         raise ValueError(f"acts has shape {tuple(values.shape)}; it needs [batch, n]")
     if values.dtype != np.float32:
-        raise TypeError(f"acts has dtype {values.dtype}; it takes float32")
+        raise TypeError(
+            f"acts has dtype {values.dtype}; it takes float32: acts.astype(jnp.float32)"
+        )
     return jnp.asarray(values)
 
 
@@ -111,7 +114,12 @@ def categories(acts: Activations | Float[ArrayLike, "batch n"]) -> NDArray[np.in
 
     Raises:
         ValueError: when there are not two axes.
+        TypeError: when acts are traced.
     """
+    if is_traced(acts):
+        raise TypeError(
+            "acts are traced: the answer's length depends on them; call it outside of jit"
+        )
     values = acts.materialize() if isinstance(acts, Activations) else jnp.asarray(acts)
     if values.ndim != 2:
         raise ValueError(f"acts has shape {values.shape}; it needs [batch, n]")

@@ -29,7 +29,9 @@ def is_traced(tree: Any) -> bool:
 def check_array(name: str, value: Any, *, least: int = 0) -> None:
     """`value` is an array of at least `least` axes."""
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-        raise TypeError(f"{name} must be an array, not {type(value).__name__}")
+        number = isinstance(value, (list, tuple, bool, int, float))
+        how = f": jnp.asarray({name}) makes one" if number else ""
+        raise TypeError(f"{name} must be an array, not {type(value).__name__}{how}")
     if isinstance(value, jax.ShapeDtypeStruct):
         raise TypeError(f"{name} must be an array, not ShapeDtypeStruct (see jax.eval_shape)")
     if hasattr(value, "todense"):  # scipy's and jax.experimental.sparse's
@@ -41,7 +43,7 @@ def check_array(name: str, value: Any, *, least: int = 0) -> None:
         shape = ", ".join(map(str, value.shape))
         raise ValueError(
             f"{name} has shape [{shape}]: shapes are static. A symbol is taken as the first axis "
-            "of masked_conv, masked_dense, grouped_matmul, pruned_matmul, pruned_conv, "
+            "of masked_conv, masked_dense, grouped_matmul, sparse_ffn, pruned_matmul, pruned_conv, "
             "bounded_matmul and a bounded.network"
         )
     if len(value.shape) < least:
@@ -70,6 +72,8 @@ def as_array(name: str, value: Any) -> jax.Array:
     try:
         return jnp.asarray(value)
     except TypeError as error:
+        if jax.dtypes.issubdtype(value.dtype, np.number):
+            raise TypeError(f"{name} must be an array, not {type(value).__name__}") from error
         raise TypeError(f"{name} has dtype {value.dtype}, which jax does not take") from error
 
 
@@ -104,6 +108,15 @@ def check_same_dtype(name: str, value: Any, like: str, other: Any) -> None:
             f"{name} has dtype {value.dtype}, {like} has {other.dtype}: they must be equal: "
             f"{name}.astype({like}.dtype)"
         )
+
+
+def check_like_result(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    """`value` has the result's shape and dtype."""
+    if tuple(value.shape) == tuple(shape) and value.dtype == dtype:
+        return
+    came, result = f"{value.dtype}{list(value.shape)}", f"{np.dtype(dtype)}{list(shape)}"
+    how = f": {name}.astype(jnp.{np.dtype(dtype)})" if tuple(value.shape) == tuple(shape) else ""
+    raise ValueError(f"{name} is {came}; the result is {result}{how}")
 
 
 def check_match(groups: int, x: tuple[int, ...], kernel: tuple[int, ...]) -> None:

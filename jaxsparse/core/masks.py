@@ -38,18 +38,25 @@ def check_mask(
     check_array(name, value)
     given = tuple(value.shape)
     if value.dtype != np.bool_:
-        lengths = ""
+        how = f"`{name} != 0` makes one"
         if np.issubdtype(value.dtype, np.integer) and fixed == 1 and len(given) == len(shape) - 1:
-            lengths = f"; js.lengths_mask({name}, {shape[-1]}) makes one of lengths"
-        raise TypeError(
-            f"{name} has dtype {value.dtype}; it takes {takes}: `{name} != 0` makes one{lengths}"
-        )
+            how += f"; js.lengths_mask({name}, {shape[-1]}) makes one of lengths"
+        if value.dtype == np.uint32 and given == (*shape[:-1], -(-shape[-1] // 32)):
+            how = f"js.unpack_mask({name}, {shape[-1]}) makes one of words"
+        raise TypeError(f"{name} has dtype {value.dtype}; it takes {takes}: {how}")
     if len(given) != len(shape):
-        raise ValueError(f"{name} has shape {given}; it needs {axes(len(shape))}, {of} {shape}")
+        how = f": {name}[None] holds for the whole batch" if given == shape[1:] else ""
+        how = f": {name}[..., 0] has them" if given == (*shape, 1) else how
+        raise ValueError(
+            f"{name} has shape {given}; it needs {axes(len(shape))}, {of} {shape}{how}"
+        )
     lead = len(shape) - fixed
     fits = all(n in (1, m) for n, m in zip(given[:lead], shape[:lead], strict=True))
     if not fits or given[lead:] != shape[lead:]:
-        raise ValueError(f"{name} has shape {given}; {of} {shape}{hint}")
+        how = hint
+        if given[lead:] == shape[lead:]:
+            how = "; leading axes of length 1 hold for the whole batch"
+        raise ValueError(f"{name} has shape {given}; {of} {shape}{how}")
     mask = jnp.asarray(value)
     return mask if given == shape else jnp.broadcast_to(mask, shape)
 

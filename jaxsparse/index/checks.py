@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-import jax
 import numpy as np
 
+from jaxsparse.core.checks import check_array
 from jaxsparse.core.integers import check_static, static_int
 
 ALIGNMENTS = ("grid", "component")
@@ -19,13 +19,12 @@ _MAX_IDS = 2**31 - 1
 
 def check_spatial_mask(mask: Any) -> tuple[int, int, int]:
     """The shape of a mask bool[B, H, W]."""
-    speaks = isinstance(mask, jax.ShapeDtypeStruct)
-    if speaks or not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
-        raise TypeError(f"mask must be an array, not {type(mask).__name__}")
+    check_array("mask", mask)
     if mask.dtype != np.bool_:
         raise TypeError(f"mask has dtype {mask.dtype}; it takes bool: `mask != 0` makes one")
     if len(mask.shape) != 3:
-        raise ValueError(f"mask has shape {tuple(mask.shape)}; it needs (B, H, W)")
+        how = ": mask[None] is a batch of one" if len(mask.shape) == 2 else ""
+        raise ValueError(f"mask has shape {tuple(mask.shape)}; it needs (B, H, W){how}")
     images, height, width = mask.shape
     return images, height, width
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int32
 
+from jaxsparse.ffi import Implementation
 from jaxsparse.index.block_masks import document
 from jaxsparse.index.blocks import BlockMask
 from jaxsparse.index.tile_index import build_index
@@ -76,11 +77,14 @@ class TokenPacking:
         return document(self.cu_seqlens, self.capacity, block_size, causal=causal)
 
 
-@functools.partial(jax.jit, static_argnums=1)
-def packing_of(mask: jax.Array, capacity: int | None) -> TokenPacking:
-    """The packing of a mask bool[B, T]."""
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def packing_of(
+    mask: jax.Array, capacity: int | None, implementation: Implementation = None
+) -> TokenPacking:
+    """The packing of a mask bool[B, T]; `implementation` makes the list of its tokens."""
     batch, length = mask.shape
-    index = build_index(mask[:, None], (1, 1), capacity, ordered=True)
+    options = {"ordered": True, "implementation": implementation}
+    index = build_index(mask[:, None], (1, 1), capacity, **options)
     past = batch * length + jnp.arange(index.capacity, dtype=jnp.int32)
     rows = jnp.where(index.ids < 0, past, index.ids)
     ends = jnp.cumsum(mask.sum(1, dtype=jnp.int32), dtype=jnp.int32)

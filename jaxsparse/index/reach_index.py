@@ -23,8 +23,9 @@ from jaxsparse.reference.reach_index import reach_index as reference_reach
 
 Pair = tuple[int, int]
 TILE = (1, 1)
-#: Of a window, as the handlers take it (contracts/index.toml).
-MOST_SIDE = 2**16
+#: Of a window, and on a GPU what both sizes of an axis, the window and its pad come to together, as
+#: the handlers take it (contracts/index.toml).
+MOST_SIDE, MOST_REACH = 2**16, 2**30
 
 
 class _Spec(NamedTuple):
@@ -98,17 +99,40 @@ def _reference(
     )
 
 
+def _check_window(spec: _Spec, out_height: int, *, on_gpu: bool) -> None:
+    """Refuse a window that the handlers do not take.
+
+    Raises:
+        ValueError: naming the argument of the convolution.
+    """
+    window, out_hw = spec.window, (out_height, spec.out_width)
+    if max(window.taps) > MOST_SIDE:
+        raise ValueError(
+            f"kernel has a window of {window.taps[0]}x{window.taps[1]}; the gradient of x takes "
+            f'{MOST_SIDE} a side, or any with implementation="reference"'
+        )
+    for axis in (0, 1) if on_gpu else ():
+        reach = (
+            (spec.in_hw[axis] + 32) * window.lhs_dilation[axis]
+            + out_hw[axis] * window.strides[axis]
+            + window.taps[axis] * window.dilation[axis]
+            + abs(window.pads[axis])
+        )
+        if reach >= MOST_REACH:
+            raise ValueError(
+                f"x has {spec.in_hw[axis]} pixels along axis {1 + axis}, and the result "
+                f"{out_hw[axis]}: with the window and its padding {reach}; on a GPU the gradient "
+                f"of x takes fewer than {MOST_REACH}"
+            )
+
+
 def _native(
     spec: _Spec, scratch: int, words: jax.Array, keep: jax.Array | None = None
 ) -> tuple[jax.Array, ...]:
     lists, images = words.shape[:2]
     height, width = spec.in_hw
     window = spec.window
-    if max(window.taps) > MOST_SIDE:
-        raise ValueError(
-            f"kernel has a window of {window.taps[0]}x{window.taps[1]}; the gradient of x takes "
-            f'{MOST_SIDE} a side, or any with implementation="reference"'
-        )
+    _check_window(spec, words.shape[2], on_gpu=scratch > 0)
     packed, ids, count, overflow, _ = ffi_call(
         "jaxsparse_reach_index",
         [

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int32, UInt32
 
@@ -19,7 +20,7 @@ from jaxsparse.bits.pack import word_count
 from jaxsparse.core.integers import static_int
 from jaxsparse.core.types import Align
 from jaxsparse.core.variables import takes_variables
-from jaxsparse.ffi import Implementation
+from jaxsparse.ffi import Implementation, Rule, Shards, partitioned
 from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.checks import (
     check_align,
@@ -30,6 +31,7 @@ from jaxsparse.index.checks import (
     max_tiles,
 )
 from jaxsparse.index.compact import ListSpec, list_tiles
+from jaxsparse.reference import bits as reference_bits
 from jaxsparse.select.config import settings
 
 _DATA = ("ids", "count", "overflow", "words")
@@ -171,9 +173,44 @@ def _tile_mask(index: TileIndex) -> jax.Array:
     check_single("the index", index)
     if index.align != "grid":
         raise ValueError("tile_mask() needs align='grid'; with 'component' see cover()")
+    return _listed(index) if index.may_overflow else _listed_on_mesh(index)
+
+
+def _listed(index: TileIndex) -> jax.Array:
     slots = jnp.where(index.ids < 0, index.n_tiles, index.ids)
     listed = jnp.zeros(index.n_tiles, bool).at[slots].set(True, mode="drop")
     return listed.reshape(index.shape[0], *index.grid)
+
+
+#: Each shard has the words of its own images. Which of the tiles of all images are in its part of
+#: the list is not known.
+_OF_IMAGES = Rule("tile_mask", ("b . .", None), ("b . .",), ("b",), ("the index", "the index"))
+
+
+@custom_vmap
+def _listed_on_mesh(index: TileIndex) -> jax.Array:
+    """The tiles of an index that holds all of them, which a mesh may split by the images."""
+
+    def in_shard(shards: Shards, words: jax.Array, _: None) -> jax.Array:
+        return _tiles_of(words, index.shape[2], index.tile)
+
+    whole = lambda words, index: _listed(index)  # noqa: E731
+    return partitioned(_OF_IMAGES, whole, in_shard)(index.words, index)
+
+
+@_listed_on_mesh.def_vmap
+def _each_listed(axis_size: int, in_batched: list[TileIndex], index: TileIndex):
+    axes = jax.tree.map(lambda batched: 0 if batched else None, in_batched[0])
+    return jax.vmap(_listed, in_axes=(axes,), axis_size=axis_size)(index), True
+
+
+def _tiles_of(words: jax.Array, width: int, tile: tuple[int, int]) -> jax.Array:
+    """bool[B, rows, cols], the tiles that hold a set bit of words uint32[B, H, words]."""
+    mask = reference_bits.unpack_mask(words, n=width)
+    images, height, _ = mask.shape
+    (th, tw), rows, cols = tile, -(-height // tile[0]), -(-width // tile[1])
+    padded = jnp.pad(mask, ((0, 0), (0, rows * th - height), (0, cols * tw - width)))
+    return padded.reshape(images, rows, th, cols, tw).any((2, 4))
 
 
 @jax.jit

@@ -5,7 +5,8 @@ needed.
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
+
+from jaxsparse.core.checks import check_like_result as like_result
 
 
 def check_array(name: str, value: Any, axes: str) -> None:
@@ -50,9 +51,7 @@ def check_like_result(name: str, value: Any, shape: tuple[int, ...], dtype: Any)
         TypeError, ValueError: naming the argument.
     """
     check_array(name, value, "")
-    if tuple(value.shape) != shape or value.dtype != dtype:
-        result = f"{np.dtype(dtype)}{[*shape]}"
-        raise ValueError(f"{name} is {value.dtype}{list(value.shape)}; the result is {result}")
+    like_result(name, value, shape, dtype)
 
 
 def check_dtypes(**given: Any) -> None:

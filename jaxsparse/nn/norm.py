@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
+from jaxsparse.core.checks import check_like_result as like_result
 from jaxsparse.core.checks import check_positive
 from jaxsparse.core.types import Norm
 from jaxsparse.ffi import Implementation
@@ -148,9 +149,7 @@ def _run(
     if base is not None:
         check_array("base", base, "")
         base = jnp.asarray(base)
-        if base.shape != shape or base.dtype != result:
-            came = f"{base.dtype}{list(base.shape)}"
-            raise ValueError(f"base is {came}; the result is {result}{list(shape)}")
+        like_result("base", base, shape, result)
     wide = result if inputs.dtype == result else jnp.float32
     x = inputs.astype(wide)
     if mask is None:

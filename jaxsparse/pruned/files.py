@@ -81,6 +81,8 @@ def encode(plan: Plan, values: jax.Array) -> bytes:
 def write(path: str | Path, data: bytes) -> None:
     """Write `data` to `path`, whole or not at all, for whomever the umask lets read it."""
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"path={str(path)!r}: there is no folder {str(path.parent)!r}")
     part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
     try:
         with part.open("xb") as file:

@@ -223,7 +223,8 @@ def statistics(pruned: PrunedWeight) -> Statistics:
     """
     if not isinstance(pruned, PrunedWeight):
         raise TypeError(
-            f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.pruned.inspect"
+            f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.pruned.inspect makes "
+            "one"
         )
     p = pruned.pattern
     lengths = p.lengths if p.n_out else np.zeros(1, np.int64)

@@ -13,6 +13,13 @@ from jaxsparse.core.integers import static_int
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.pruned.checks import check_concrete, check_dense
 
+__all__ = ["magnitude"]
+
+
+def __dir__() -> list[str]:
+    """The API."""
+    return __all__
+
 
 @takes_variables
 def magnitude(

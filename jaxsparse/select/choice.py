@@ -143,8 +143,8 @@ class Choice:
         """The variant that runs where list i has `counts[i]` tiles; `n_tiles` are all of list 0."""
         if self.by is not None:
             place = int(self.by(jnp.float32(counts[0] / n_tiles if n_tiles else 0.0)))
-            several = self.candidates or self.rungs
-            return several[min(max(place, 0), len(several) - 1)].variant
+            names = [c.name for c in self.candidates] or [r.variant for r in self.rungs]
+            return names[min(max(place, 0), len(names) - 1)]
         if self.candidates:
             return cheapest(self.candidates, *counts).name
         density = counts[0] / n_tiles if n_tiles else 0.0

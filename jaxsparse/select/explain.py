@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxsparse.ffi.partition import listen
-from jaxsparse.ffi.platform import NAMES, reason_against
+from jaxsparse.ffi.platform import NAMES, offered_by, reason_against
 from jaxsparse.select.choice import Choice
 from jaxsparse.select.config import override, settings
 from jaxsparse.select.table import DENSE
@@ -188,7 +188,7 @@ def explain(
             `static_argnames`.
     """
     if not callable(fn):
-        raise TypeError(f"explain: fn must be callable, not a {type(fn).__name__}")
+        raise TypeError(f"explain: fn must be callable, not {type(fn).__name__}")
     _check_static(args, kwargs, static_argnames)
     token = next(_tokens)
     _open[token], _gathered[token] = [], []
@@ -252,7 +252,7 @@ def record(
     name = implementations.get(platform, implementations.get("other", "reference"))
     choice, against = choose(name) if choose else (None, {})
     passed_over = {n: why for n, why in _other_variants(choice).items() if n not in against}
-    against = {**against, **_other_implementations(name, platform)}
+    against = {**against, **_other_implementations(op, name, platform)}
     index = index() if callable(index) else index
     n_tiles, fault = getattr(index, "n_tiles", 0), getattr(index, "fault", "")
     call = Call(op, shapes, name, choice, against, n_tiles, unit=unit, fault=fault)
@@ -292,18 +292,19 @@ def _other_variants(choice: Choice | None) -> dict[str, str]:
             why = f"possible, too; {choice.first} is chosen ({choice.reason_why})"
         us, next_us = choice.us, choice.runner_up_us
         if name == choice.runner_up and us is not None and next_us is not None:
-            why += f", at {us:.1f} us on average; this one at {next_us:.1f}"
+            slower = "estimated " if next_us < us else ""  # a measured choice, beside fitted rates
+            why += f", at {slower}{us:.1f} us on average; this one at {next_us:.1f}"
         against[name] = why
     return against
 
 
-def _other_implementations(name: str, platform: str) -> dict[str, str]:
-    """Why the implementations other than `name` did not run on `platform`."""
+def _other_implementations(op: str, name: str, platform: str) -> dict[str, str]:
+    """Why the implementations of `op` other than `name` did not run on `platform`."""
     against = {}
     for other in NAMES:
         if other == name:
             continue
-        why = reason_against(other, NAMES, device=True)
+        why = reason_against(other, offered_by(op), device=True)
         if why is None and other not in ("reference", platform):
             why = f"JAX runs on {platform} here"
         if why is None and NAMES.index(other) < NAMES.index(name):
@@ -319,6 +320,11 @@ class Counted:
     n_tiles: int
     count: jax.Array
     overflow: Any = False
+
+
+def count_of(mask: jax.Array) -> Counted:
+    """What a mask holds, each entry a unit."""
+    return Counted(mask.size, mask.sum(dtype=np.int32))
 
 
 def check_overflow(op: str, index: Any) -> None:

@@ -41,7 +41,8 @@ class MatmulProblem:
 
     `products` and `blocks_of_all`: how many products, and blocks of all masks. `turned`: a is the
     transpose of an array that exists. `density`: the share of the blocks that masks are said to
-    keep. `own`: an implementation is demanded by name.
+    keep. `own`: an implementation is demanded by name. `asked`: the op that the user called, where
+    it is another one.
     """
 
     platform: str
@@ -57,6 +58,7 @@ class MatmulProblem:
     turned: bool = False
     density: float | None = None
     own: bool = False
+    asked: str = ""
 
     @property
     def known(self) -> Problem:
@@ -72,7 +74,7 @@ class MatmulProblem:
                 features[f"{name}_block_{axis}"] = 0 if mask is None else size
         highest = self.platform == "cuda" and self.dtype == "float32"
         dtype = "highest" if highest and self.precision == "highest" else self.dtype
-        return Problem(OP, self.platform, dtype, features, self.blocks_of_all)
+        return Problem(OP, self.platform, dtype, features, self.blocks_of_all, asked=self.asked)
 
     @property
     def flips(self) -> bool:
@@ -201,3 +203,4 @@ def reason_against(problem: MatmulProblem, variant: str) -> str | None:
 
 
 CHOOSER = register(Chooser(OP, MatmulProblem, candidates, against, by_density=True))
+KEPT_CHOOSER = register(dataclasses.replace(CHOOSER, op="kept_matmul"))

@@ -187,7 +187,7 @@ def _default(problem: Problem, offer: Offer, facts: dict[str, Any]) -> Choice:
 def _refusal(problem: Problem, asked: str, names: tuple[str, ...], why: str | None) -> str:
     """What is said of a variant that is demanded and does not take the problem."""
     known = why is not None or asked in (v.name for v in variants(cast(Op, problem.op)))
-    fault = "does not take this problem" if known else "is not a variant in this build"
+    fault = "does not take this problem" if known else "is not one of its variants in this build"
     fault = fault if why is None else f"{fault} ({why})"
     return (
         f"{problem.called}: js.config(variant={asked!r}) {fault}; "

@@ -61,6 +61,10 @@ class TuningTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: int = SCHEMA
     library: str = __version__
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.entries)} entries, {len(self.rates)} rates"
+        return f"TuningTable(device={self.device!r}, {sizes}, tile={self.tile})"
+
     def __or__(self, other: "TuningTable") -> "TuningTable":
         """Both tables: an entry, rate or constant of `other` takes the place of an equal one.
 

@@ -13,6 +13,7 @@ Op = Literal[
     "masked_conv_stack",
     "masked_dense",
     "masked_matmul",
+    "kept_matmul",
     "grouped_matmul",
     "grouped_gated",
     "pruned_matmul",
@@ -24,8 +25,26 @@ Op = Literal[
 ]
 OPS: tuple[Op, ...] = get_args(Op)
 
+#: What has one way on each platform.
+Single = Literal[
+    "affected_index",
+    "combine",
+    "dispatch",
+    "masked_norm",
+    "masked_pool",
+    "pack_mask",
+    "pack_tokens",
+    "route",
+    "tile_index",
+    "token_index",
+    "top_experts",
+    "unpack_mask",
+    "unpack_tokens",
+]
+SINGLE: tuple[Single, ...] = get_args(Single)
+
 #: An op that runs as another -> that other.
-_RUNS_AS = {"masked_dense": "masked_conv"}
+_RUNS_AS = {"kept_matmul": "masked_matmul", "masked_dense": "masked_conv"}
 
 
 #: op -> the tables that hold more of its variants, after its own.
@@ -69,22 +88,24 @@ def _beside() -> dict[str, list[tuple[str, str]]]:
     return _BESIDE
 
 
-def variants(op: Op) -> list[Variant]:
-    """The variants of `op`, on every platform that this build has kernels for.
+def variants(op: Op | Single) -> list[Variant]:
+    """The variants of `op`, on every platform that this build has kernels for; none where an op has
+    one way on each platform.
 
     `js.config(variant=)` takes each of them. The name alone speaks to "masked_conv",
-    "masked_dense", "masked_matmul", "grouped_matmul", "pruned_matmul", "pruned_conv",
-    "sparse_attention" and "sparse_ffn"; of the other ops it takes the Variant itself.
+    "masked_dense", "masked_matmul", "kept_matmul", "grouped_matmul", "pruned_matmul",
+    "pruned_conv", "sparse_attention" and "sparse_ffn"; of the other ops it takes the Variant
+    itself.
 
     Args:
-        op: one of `OPS`: the name of an op, or "masked_conv_dkernel" (the gradient of a
-            convolution's kernel, whose variants are CUDA's only).
+        op: the name of an op, as `js.explain` reports it; "masked_conv_dkernel" is the gradient of
+            a convolution's kernel, whose variants are CUDA's only.
 
     Raises:
         ValueError: when there is no such op.
     """
-    if op not in OPS:
-        raise ValueError(f"op={op!r} is not one of {', '.join(sorted(OPS))}")
+    if op not in (*OPS, *SINGLE):
+        raise ValueError(f"op={op!r} is not one of {', '.join(sorted((*OPS, *SINGLE)))}")
     runs = _RUNS_AS.get(op, op)
     rows = [v for platform in ("cpu", "cuda") for v in table(runs, platform).values()]
     built = {p for p in ("cpu", "cuda") if (_folder() / p).is_dir()}

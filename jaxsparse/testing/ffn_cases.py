@@ -28,8 +28,12 @@ class FfnCase:
         x[:, 0] = 1
         weight = rng.standard_normal((self.d, self.f), np.float32)
         weight /= np.float32((self.d - 1) ** 0.5)
-        weight[0] = -statistics.NormalDist().inv_cdf(zeros)
+        weight[0] = self.bias(zeros)
         return x, weight
+
+    def bias(self, zeros: float) -> float:
+        """What a normal number of variance 1 is added to, so that it is below 0 with this share."""
+        return -statistics.NormalDist().inv_cdf(zeros)
 
 
 def _case(tags: str, tokens: int, d: int, f: int, gated: bool) -> FfnCase:

@@ -5,7 +5,7 @@
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import numpy as np
@@ -27,7 +27,7 @@ def tune(
     calls: int = 10,
     samples: int = 7,
     share: float = 1.0,
-    trials: int | None = None,
+    budget: int | None = None,
     minutes: float | None = None,
     seed: int = 0,
     merge: bool = True,
@@ -72,10 +72,10 @@ def tune(
             `size` variants that are then measured on every mask; 1 measures all and searches
             nothing. A learned cost model proposes (DynaSpa, Algorithm 1); it needs scikit-learn
             (`pip install 'jaxsparse[tune]'`). What the shipped table takes is measured, too.
-        trials: the most times that a variant is measured on a mask, over all problems; each problem
-            is measured on one mask at least. None has no limit.
-        minutes: no mask is begun after that; None has no limit. What a budget leaves out is
-            measured by the next call with the same arguments and a cache.
+        budget: how many measurements to make over all problems, each of one variant on one mask;
+            each problem is measured on one mask at least. None has no limit.
+        minutes: no mask is begun after that; None has no limit. What `budget` and `minutes` leave
+            out is measured by the next call with the same arguments and a cache.
         seed: of the order in which masks are measured, and so of those that are held out.
         merge: return the shipped table of this device with what was measured in it; False returns
             that alone.
@@ -105,13 +105,18 @@ def tune(
         raise ValueError(f"least={least} is above size={size}")
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise ValueError(f"share={share!r}; it takes a number above 0, up to 1")
-    if trials is not None and (not isinstance(trials, int) or trials < 1):
-        raise ValueError(f"trials={trials!r}; it takes an int of 1 or more, or None")
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int)):
+        raise TypeError(f"budget={budget!r}; it takes an int of 1 or more, or None")
+    if budget is not None and budget < 1:
+        raise ValueError(f"budget={budget!r}; it takes an int of 1 or more, or None")
     if minutes is not None and not minutes > 0:
         raise ValueError(f"minutes={minutes!r}; it takes a number above 0, or None")
+    if not callable(fn):
+        raise TypeError(f"fn must be callable, not {type(fn).__name__}")
     if not isinstance(cache, (bool, str, Path)):
         raise TypeError(f"cache must be a bool or a folder, not {type(cache).__name__}")
     densities, masks = _densities(densities), _masks(masks)
+    _check_names(masks)
     if not densities and isinstance(masks[0], str):
         raise ValueError("densities is empty: named masks need at least one")
     sites = tuner.sites_of(fn, *args)
@@ -133,7 +138,7 @@ def tune(
         samples=samples,
         cache=CostCache(folder),
         progress=progress,
-        budget=tuner.Budget(trials, minutes),
+        budget=tuner.Budget(budget, minutes),
         plan=plan,
     )
     return tuner.tuned(
@@ -167,3 +172,11 @@ def _masks(given: Any) -> list[Any]:
     if not found:
         raise ValueError("masks is empty")
     return found
+
+
+def _check_names(masks: Sequence[Any]) -> None:
+    """Every name is that of a generator."""
+    known = get_args(MaskName)
+    unknown = [m for m in masks if isinstance(m, str) and m not in known]
+    if unknown:
+        raise ValueError(f"masks={unknown[0]!r} is not one of {', '.join(known)}")

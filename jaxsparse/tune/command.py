@@ -49,8 +49,8 @@ def tune(
     share: Annotated[
         float, typer.Option(help="Of the measurements, that a search makes; 1 makes all.")
     ] = 1.0,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="The most times a variant runs on a mask.")
+    budget: Annotated[
+        int | None, typer.Option(min=1, help="The most measurements, a variant on a mask each.")
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="Begin no mask after that.")] = None,
     seed: Annotated[int, typer.Option(help="Of the order of the masks.")] = 0,
@@ -84,7 +84,7 @@ def tune(
                 samples=samples,
                 cache=CostCache(default_folder() if cache else None),
                 progress=True,
-                budget=Budget(trials, minutes),
+                budget=Budget(budget, minutes),
                 plan=Plan(share, size, seed, shipped_names(look)) if share < 1 else None,
             )
             score = float(np.mean([np.log(c.best()) for c in costs]))

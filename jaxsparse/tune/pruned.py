@@ -124,7 +124,8 @@ def _check(pruned: Any, x: Any, seconds: Any, folder: Any, options: Options) -> 
     """What `tune` itself takes; the options of the op are checked by name only."""
     if not isinstance(pruned, PrunedWeight):
         raise TypeError(
-            f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.pruned.inspect"
+            f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.pruned.inspect makes "
+            "one"
         )
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
         raise TypeError(f"x must be an array or a ShapeDtypeStruct, not {type(x).__name__}")

@@ -31,6 +31,7 @@ def record_masks(fn: Callable[..., object], batches: Iterable[object]) -> list[n
         within a batch's run (the operations of one run have no order among them).
 
     Raises:
+        TypeError: when `fn` is not callable, or `batches` is one array.
         ValueError: when no operation in `fn` has a `TileIndex`, or `batches` is empty.
     """
     found: dict[tuple[tuple[int, ...], bytes], np.ndarray] = {}
@@ -44,6 +45,10 @@ def record_masks(fn: Callable[..., object], batches: Iterable[object]) -> list[n
         for index in (each for each in operands if isinstance(each, TileIndex)):
             jax.debug.callback(keep, index.to_mask())
 
+    if not callable(fn):
+        raise TypeError(f"fn must be callable, not {type(fn).__name__}")
+    if hasattr(batches, "shape"):
+        raise TypeError("batches is one array: it takes a sequence, [batch], of one item a call")
     ran = 0
     with listening(see):
         run = jax.jit(lambda *args: fn(*args))

@@ -93,3 +93,21 @@ def test_an_index_of_a_sharded_mask_lists_each_shards_tiles(put, rng):
     x, kernel = rng.random((8, 8, 8, 4), np.float32), jnp.ones((3, 3, 4, 4))
     got = jax.jit(js.masked_conv)(put(x, "b"), kernel, index)
     np.testing.assert_allclose(got, js.masked_conv(x, kernel, mask), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_the_tiles_of_a_sharded_index_gather_nothing(kind, rng):
+    mask = rng.random((8, 9, 37)) < 0.05
+    want = np.stack([np.pad(m, ((0, 1), (0, 3))).reshape(5, 2, 10, 4).any((1, 3)) for m in mask])
+    mesh = jax.make_mesh((4,), ("b",), (kind,), devices=jax.devices()[:4])
+
+    def tiles(mask):
+        return js.tile_index(mask, (2, 4)).tile_mask()
+
+    given = jax.device_put(mask, NamedSharding(mesh, P("b")))
+    compiled = jax.jit(tiles).lower(given).compile()
+    assert "all-gather" not in compiled.as_text()
+    found = compiled(given)
+    np.testing.assert_array_equal(found, want)
+    assert found.sharding.is_equivalent_to(NamedSharding(mesh, P("b")), 3)
+    np.testing.assert_array_equal(jax.vmap(tiles)(mask[:, None])[:, 0], want)

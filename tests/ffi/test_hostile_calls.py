@@ -37,7 +37,7 @@ cpu_module = pytest.mark.skipif(module("cpu")[0] is None, reason="no CPU module"
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def library(tmp_path_factory):
     """The checks of the CUDA handlers."""
     return decoders.build(tmp_path_factory.mktemp("checks"), str(COMPILER))
@@ -131,6 +131,9 @@ def test_no_call_by_hand_kills_or_hangs():
 
 
 @needs_compiler
+@pytest.mark.skipif(
+    jax.default_backend() == "gpu", reason="the CUDA handlers themselves run on this machine's GPU"
+)
 def test_the_checks_of_cuda_refuse_what_breaks_the_contract_alone(library):
     endings = endings_of(calls("cuda", 40), "cuda", "cpu", library)
     assert not refused(endings, "cuda")
@@ -199,7 +202,7 @@ def test_the_error_names_the_attribute(handler, attribute, value):
     assert f"{handler}: {attribute} is {value}, not in" in done.stdout, done
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def registered(library):
     """The checks of the CUDA handlers as targets of this process."""
     decoders.register(library)

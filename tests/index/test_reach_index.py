@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import jaxsparse as js
 from jaxsparse.core.geometry import Window
-from jaxsparse.index.reach_index import reach_index
+from jaxsparse.index.reach_index import MOST_REACH, _check_window, _Spec, reach_index
 
 
 def oracle(mask, window, in_hw):
@@ -106,3 +106,15 @@ def test_the_gradient_lists_what_the_mask_reaches_in_one_call():
     text = jax.jit(jax.grad(loss)).lower(x).as_text()
     assert text.count("jaxsparse_reach_index") >= 1
     assert "reduce_window" not in text
+
+
+def test_what_a_gpu_does_not_reach():
+    """As contracts/index.toml counts it: sizes, window and pad of an axis together."""
+    window = Window((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    room = MOST_REACH - 32 - 3 - 1  # for both sizes
+    fits = _Spec(window, 1, (room // 2 - 1, 1), None)
+    _check_window(fits, room // 2, on_gpu=True)
+    past = fits._replace(in_hw=(room // 2 + 1, 1))
+    with pytest.raises(ValueError, match=r"^x has \d+ pixels along axis 1, and the"):
+        _check_window(past, room // 2, on_gpu=True)
+    _check_window(past, room // 2, on_gpu=False)

@@ -146,7 +146,7 @@ def test_a_policy_by_density(together):
     assert sparse.choice.how == ("device" if together else "switch")
     assert ("jaxsparse_masked_conv_device" in text) == together
     assert together or "stablehlo.case" in text
-    names = [c.variant for c in sparse.choice.candidates or sparse.choice.rungs]
+    names = [c.name for c in sparse.choice.candidates] or [r.variant for r in sparse.choice.rungs]
     assert sparse.variant(sparse.counts[0]) == names[0] != names[-1] == full.variant(full.counts[0])
     assert "by its function of the density" in str(sparse)
 

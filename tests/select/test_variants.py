@@ -11,7 +11,7 @@ import jaxsparse as js
 from jaxsparse.select.bounded import BoundedProblem, candidates
 from jaxsparse.select.choice import Reason, choosers
 from jaxsparse.select.config import override
-from jaxsparse.select.variants import OPS
+from jaxsparse.select.variants import OPS, SINGLE
 
 PLATFORM = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
 
@@ -47,13 +47,18 @@ def test_listed_executors_can_be_asked_for(rng):
 
 
 def test_an_op_without_variants_is_named():
-    with pytest.raises(ValueError, match="op='nothing' is not one of bounded_matmul"):
+    with pytest.raises(ValueError, match="op='nothing' is not one of affected_index, "):
         js.variants("nothing")
 
 
 def test_every_op_is_known_in_every_build():
     for op in OPS:
         assert all(v.op == op for v in js.variants(op))
+
+
+@pytest.mark.parametrize("op", SINGLE)
+def test_an_op_that_has_one_way_lists_nothing(op):
+    assert js.variants(op) == []
 
 
 @pytest.mark.parametrize("op", sorted({*OPS} - {"masked_conv_dkernel"}))
@@ -85,6 +90,29 @@ def test_a_dense_layer_is_known_by_its_own_name():
         pytest.raises(ValueError, match=r"masked_dense: js\.config.*'nothing'"),
     ):
         layer(x)
+
+
+def test_kept_matmul_is_known_by_its_own_name():
+    """Once, also where its gradient lays out the matrix again."""
+    kept = js.kept_blocks(np.eye(2, dtype=bool), (16, 16), (8, 8))
+    w = jnp.ones((16, 16))
+
+    def loss(values):
+        return js.kept_matmul(values, kept, w).sum()
+
+    calls = js.explain(jax.grad(loss), kept.take(w)).calls
+    assert [(c.op, c.counts) for c in calls] == [("kept_matmul", [2])]
+    name = names("kept_matmul")[-1]
+    variant = next(
+        v for v in js.variants("kept_matmul") if (v.platform, v.name) == (PLATFORM, name)
+    )
+    with js.config(variant=variant, selection="static"):
+        mine = js.explain(loss, kept.take(w)).calls[0].choice
+        other = js.explain(lambda w: js.masked_matmul(w, w), w).calls[0].choice
+    assert mine is not None
+    assert mine.reason is Reason.DEMANDED
+    assert other is not None
+    assert other.reason is not Reason.DEMANDED
 
 
 def test_ways_through_bounded_layers_are_chosen_and_can_be_asked_for():

@@ -15,6 +15,7 @@ RNG = np.random.default_rng(0)
 TOKENS = jnp.asarray(RNG.standard_normal((32, 64)), jnp.float32)
 SQUARE = jnp.asarray(RNG.standard_normal((64, 64)) / 8, jnp.float32)
 BLOCKS = jnp.asarray(RNG.random((4, 8)) < 0.4)
+LIMIT = 1e-4 if jax.default_backend() == "cpu" else 5e-3  # TF32
 QUICK = {"samples": 1, "calls": 2, "cache": False, "progress": False, "densities": (0.1, 0.9)}
 WEIGHT = np.where(RNG.random((64, 64)) < 0.1, np.asarray(SQUARE), 0).astype(np.float32)
 
@@ -52,7 +53,7 @@ def test_every_op_is_tuned(op):
     want = call(TOKENS)
     with js.config(tuning=made, selection="static"):
         report = js.explain(call, TOKENS)
-        np.testing.assert_allclose(report.result, want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(report.result, want, rtol=LIMIT, atol=LIMIT)
     chosen = report.calls[0].choice
     assert chosen.first == mine[0].static
     assert chosen.us is not None, "the rates say what it takes"

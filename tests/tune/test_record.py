@@ -64,3 +64,7 @@ def test_bad_input():
         js.record_masks(model, [])
     with pytest.raises(ValueError, match=r"calls no operation .*: masked_conv, masked_dense"):
         js.record_masks(jnp.sin, [jnp.ones(3)])
+    with pytest.raises(TypeError, match="fn must be callable, not int"):
+        js.record_masks(3, [jnp.ones(3)])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"batches is one array: .* \[batch\]"):
+        js.record_masks(model, jnp.ones((1, 8, 8, 4)))

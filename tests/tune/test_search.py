@@ -138,7 +138,7 @@ def test_a_budget_resumes_and_ends_where_one_run_does(call, tmp_path, monkeypatc
     run, *args = call
     whole = tune(run, *args, **options, cache=tmp_path / "whole")
     assert len(began) == 7
-    parts = [tune(run, *args, **options, cache=tmp_path / "part", trials=1) for _ in range(2)]
+    parts = [tune(run, *args, **options, cache=tmp_path / "part", budget=1) for _ in range(2)]
     assert len(began) == 7 + 1, "one mask at least, and what is kept is not measured again"
     assert parts[0] == parts[1]
     assert tune(run, *args, **options, cache=tmp_path / "part") == whole

@@ -35,8 +35,23 @@ inline void PrefetchRow(const PrunedRows& job, int64_t i) {
   for (int64_t e = begin; e < end; e += 2 * kLine) __builtin_prefetch(job.windows + e);
 }
 
+// Sums that entries are added to in turn: with one or two vectors, every entry would wait for the
+// multiply-add of the one before it.
+constexpr int TurnsOf(int sums) { return sums > 2 ? 1 : 4 / sums; }
+
+template <int kSums>
+inline void AddEntry(const PrunedRows& job, const float* panel, int64_t e, Vec::Reg* sum) {
+  const int64_t start = job.windows[e];
+  const float* window = panel + (start < job.last_window ? start : job.last_window);
+  const Vec::Reg weight = Vec::Set(job.values[e]);
+  for (int v = 0; v < kSums; ++v) {
+    sum[v] = Vec::Fma(weight, Vec::Load(window + v * Vec::kLanes), sum[v]);
+  }
+}
+
 template <int kSums>
 void MultiplyChunk(const PrunedRows& job, int64_t first) {
+  constexpr int kTurns = TurnsOf(kSums);
   const float* panel = job.panel + first * Vec::kLanes;
   for (int64_t i = 0; i < job.count; ++i) {
     const int32_t row = job.rows[i], slot = job.slots[i];
@@ -46,18 +61,23 @@ void MultiplyChunk(const PrunedRows& job, int64_t first) {
     const int64_t end = job.ends[row] < job.entries ? job.ends[row] : job.entries;
     if (begin >= end && !job.first) continue;
     float* sums = job.sums + slot * job.sums_stride + first * Vec::kLanes;
-    Vec::Reg sum[kSums];
+    Vec::Reg sum[kTurns][kSums];
     const Vec::Reg bias = job.bias != nullptr ? Vec::Set(job.bias[row]) : Vec::Zero();
-    for (int v = 0; v < kSums; ++v) sum[v] = job.first ? bias : Vec::Load(sums + v * Vec::kLanes);
-    for (int64_t e = begin; e < end; ++e) {
-      const int64_t start = job.windows[e];
-      const float* window = panel + (start < job.last_window ? start : job.last_window);
-      const Vec::Reg weight = Vec::Set(job.values[e]);
-      for (int v = 0; v < kSums; ++v) {
-        sum[v] = Vec::Fma(weight, Vec::Load(window + v * Vec::kLanes), sum[v]);
+    for (int v = 0; v < kSums; ++v) {
+      sum[0][v] = job.first ? bias : Vec::Load(sums + v * Vec::kLanes);
+      for (int t = 1; t < kTurns; ++t) sum[t][v] = Vec::Zero();
+    }
+    int64_t e = begin;
+    if constexpr (kTurns > 1) {
+      for (; e + kTurns <= end; e += kTurns) {
+        for (int t = 0; t < kTurns; ++t) AddEntry<kSums>(job, panel, e + t, sum[t]);
       }
     }
-    for (int v = 0; v < kSums; ++v) Vec::Store(sums + v * Vec::kLanes, sum[v]);
+    for (; e < end; ++e) AddEntry<kSums>(job, panel, e, sum[0]);
+    for (int v = 0; v < kSums; ++v) {
+      for (int t = 1; t < kTurns; ++t) sum[0][v] = Vec::Add(sum[0][v], sum[t][v]);
+      Vec::Store(sums + v * Vec::kLanes, sum[0][v]);
+    }
   }
 }
 

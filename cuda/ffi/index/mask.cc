@@ -98,6 +98,7 @@ const char* ReadLists(const PortfolioCall& c, PortfolioArgs* args) {
   for (int64_t t = 0; t < c.more_count; ++t) {
     const TileCode tile = TileCodeOf(c.tiles >> (8 * t) & 0xff);
     if (!tile.valid()) return "tiles names a side above 32";
+    if (c.more[t].capacity > INT32_MAX) return "a list has room for more than 2^31 - 1 tiles";
     const int64_t th = int64_t{1} << tile.th_log2, tw = int64_t{1} << tile.tw_log2;
     if (!IndexFits32(c.batch, c.height, c.width, th, tw)) return "mask has too many tiles";
     args->list[t] = ListOf(tile, c.more[t].capacity, c.more[t]);

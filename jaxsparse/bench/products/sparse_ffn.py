@@ -18,7 +18,7 @@ from jaxsparse.ops import sparse_ffn
 from jaxsparse.testing.ffn_cases import FfnCase
 
 OP = "sparse_ffn"
-ZEROS = (0.5, 0.8, 0.9, 0.95, 0.99, 0.995)
+ZEROS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
 WHATS = ("forward", "gradient")
 DENSE, OURS = "XLA dense", "jaxsparse"
 
@@ -55,11 +55,12 @@ def comparisons(
 def _comparison(
     case: FfnCase, dtype: str, kind: Any, plan: ProductPlan, zeros: float, what: str
 ) -> Comparison:
-    first = jnp.asarray(case.steered(zeros)[1], kind)
-    exactness, scale = precision(dtype), jnp.asarray(case.d**-0.5, kind)
-    operands = {"w_down": normal((case.f, case.d), kind, 2) * scale}
+    exactness = precision(dtype)
+    first = normal((case.d, case.f), kind, 3, (case.d - 1) ** -0.5).at[0].set(case.bias(zeros))
+    # Of what is not zero, so that results are about 1, which errors are measured by.
+    operands = {"w_down": normal((case.f, case.d), kind, 2, (case.f * (1 - zeros)) ** -0.5)}
     if case.gated:
-        operands |= {"w_gate": first, "w_up": normal((case.d, case.f), kind, 1) * scale}
+        operands |= {"w_gate": first, "w_up": normal((case.d, case.f), kind, 1, case.d**-0.5)}
     else:
         operands |= {"w_up": first}
 
@@ -87,7 +88,7 @@ def _comparison(
         case.name,
         f"{what}, {100 * zeros:g} % zeros",
         dtype,
-        lambda seed: jnp.asarray(case.steered(zeros, 10 + seed)[0], kind),
+        lambda seed: normal((case.tokens, case.d), kind, 10 + seed).at[:, 0].set(1),
         want,
         operands,
         [None] * plan.calls,

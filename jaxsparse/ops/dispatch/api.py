@@ -21,10 +21,15 @@ from jaxsparse.core.checks import as_array, check_float, check_rank
 from jaxsparse.core.integers import check_count
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import lift
+from jaxsparse.ffi.platform import offered_by, offers, plan
 from jaxsparse.ops.dispatch.exchange import back, there
 from jaxsparse.ops.dispatch.plan import Axis, group_sizes, overflows, plan_of
 from jaxsparse.ops.route.api import Routing
 from jaxsparse.select.config import settings
+from jaxsparse.select.explain import record
+
+for _op in ("dispatch", "combine"):
+    offers(_op, "reference")  # XLA's operations, on every platform
 
 AxisName = str | tuple[str, ...]
 
@@ -111,6 +116,7 @@ def dispatch(
     assignments, top_k = _check_routing(x, routing, devices)
     room = assignments if capacity is None else check_count("capacity", capacity)
     axis = Axis(axis_name, devices, min(room, assignments), assignments)
+    _tell("dispatch", f"{x.dtype.name}{list(x.shape)} to {devices} devices")
     return _dispatch(axis, (x.shape[0], top_k), x, routing)
 
 
@@ -168,7 +174,13 @@ def combine(
         check_float("weights", weights)
         if weights.shape[0] != shape[0] or (shape[0] and weights.shape != shape):
             raise ValueError(f"weights has shape {weights.shape}; the tokens need {shape}")
+    _tell("combine", f"{y.dtype.name}{list(y.shape)} -> {shape[0]} tokens")
     return _combine(y, exchange, weights)
+
+
+def _tell(op: str, shapes: str) -> None:
+    """Note the call for `js.explain`."""
+    record(op, shapes, plan(op, None, offered_by(op)), None, None)
 
 
 def _combine(y: jax.Array, exchange: Exchange, weights: jax.Array | None) -> jax.Array:

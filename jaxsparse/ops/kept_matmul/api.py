@@ -28,10 +28,12 @@ from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation
 from jaxsparse.ffi.platform import named, runs_as
 from jaxsparse.index.kept_blocks import KeptBlocks
-from jaxsparse.ops.masked_matmul.api import masked_matmul
+from jaxsparse.ops.masked_matmul.api import Prepared, prepare
 from jaxsparse.ops.masked_matmul.blocks import check_density
+from jaxsparse.select.explain import watched
 
-runs_as("kept_matmul", "masked_matmul")
+OP = "kept_matmul"
+runs_as(OP, "masked_matmul")
 
 
 @takes_variables
@@ -89,6 +91,8 @@ def kept_matmul(
         named(implementation),
         jax.default_backend() == "cpu" and _on_one_device(b),
     )
+    if watched():  # the passes of the gradient trace the product again
+        _prepared(options, kept, kept.dense(values), b).tell()
     result: jax.Array = _product(options, values, kept, b)
     return result
 
@@ -117,16 +121,12 @@ def _product(p: _Options, values: jax.Array, kept: KeptBlocks, b: jax.Array) -> 
 
 
 def _masked(p: _Options, kept: KeptBlocks, matrix: jax.Array, b: jax.Array) -> jax.Array:
-    return masked_matmul(
-        matrix,
-        b,
-        a_mask=kept.mask,
-        granularity=kept.granularity,
-        precision=p.precision,
-        preferred_element_type=p.out_dtype,
-        density=p.density,
-        implementation=p.implementation,
-    )
+    return _prepared(p, kept, matrix, b).run()
+
+
+def _prepared(p: _Options, kept: KeptBlocks, matrix: jax.Array, b: jax.Array) -> Prepared:
+    options = (p.precision, p.out_dtype, p.density, p.implementation)
+    return prepare(OP, matrix, b, (kept.mask, None, None), kept.granularity, *options)
 
 
 def _matrix(p: _Options, values: jax.Array, kept: KeptBlocks, first: jax.Array) -> jax.Array:

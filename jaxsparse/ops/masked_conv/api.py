@@ -18,6 +18,7 @@ from jaxsparse.core.checks import (
     canonical_precision,
     check_activation,
     check_float,
+    check_like_result,
     check_match,
     check_offsets,
     check_positive,
@@ -325,7 +326,5 @@ def _like_result(
         return None
     check_rank(name, given, 4)
     array = as_array(name, given)
-    if array.shape != shape or array.dtype != dtype:
-        result = f"{dtype}{list(shape)}"
-        raise ValueError(f"{name} is {array.dtype}{list(array.shape)}; the result is {result}")
+    check_like_result(name, array, shape, dtype)
     return array

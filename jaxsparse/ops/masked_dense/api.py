@@ -17,6 +17,7 @@ from jaxsparse.core.checks import (
     check_activation,
     check_array,
     check_float,
+    check_like_result,
     check_rank,
     check_same_dtype,
     result_dtype,
@@ -27,11 +28,13 @@ from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import Activation
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.platform import NAMES, plan
 from jaxsparse.ffi.whole import first_axis_alone
 from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import fit_index
 from jaxsparse.index.tile_index import build_index
 from jaxsparse.ops.masked_conv.api import convolve
+from jaxsparse.select.explain import record
 
 
 @takes_variables
@@ -95,10 +98,7 @@ def masked_dense(
     if base is not None:
         check_rank("base", base, x.ndim)
         base = as_array("base", base)
-        if base.shape != (*batch, n) or base.dtype != out_dtype:
-            raise ValueError(
-                f"base is {base.dtype}{list(base.shape)}; the result is {out_dtype}{[*batch, n]}"
-            )
+        check_like_result("base", base, (*batch, n), out_dtype)
     out = convolve(
         "masked_dense",
         _rows("x", x, 2),
@@ -185,6 +185,13 @@ def token_index(
         raise TypeError(f"mask has dtype {mask.dtype}; it takes bool: `mask != 0` makes one")
     if not mask.shape:
         raise ValueError("mask is a scalar; it needs at least one axis")
+    index = _list(mask, implementation)
+    how = plan("tile_index", implementation, NAMES)
+    record("token_index", f"bool{list(mask.shape)}", how, None, index, "tokens")
+    return index
+
+
+def _list(mask: jax.Array, implementation: Implementation) -> TileIndex:
     return build_index(_rows("mask", mask, 1), (1, 1), implementation=implementation)
 
 
@@ -195,4 +202,4 @@ def _index(mask: Any, batch: tuple[int, ...], implementation: Implementation) ->
         return fit_index("mask", mask, shape, f"x's tokens {batch} need one of", hint)
     takes = "a bool mask or a TileIndex"
     mask = check_mask("mask", mask, batch, fixed=1, of="x's tokens have", takes=takes)
-    return token_index(mask, implementation=implementation)
+    return _list(mask, implementation)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,8 @@ from jaxsparse.ops.masked_matmul.blocks import (
 )
 from jaxsparse.ops.masked_matmul.core import MatmulParams, product
 from jaxsparse.ops.masked_matmul.run import OFFERED, block_counts, describe
-from jaxsparse.select.explain import record
+from jaxsparse.select.explain import record, watched
+from jaxsparse.select.masked_matmul import OP
 from jaxsparse.select.work import result, work
 
 #: What a block size is of.
@@ -96,6 +97,59 @@ def masked_matmul(
         TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument;
             ValueError when a named implementation cannot run.
     """
+    masks, options = (a_mask, b_mask, out_mask), (precision, preferred_element_type, density)
+    product_of = prepare(OP, a, b, masks, granularity, *options, implementation)
+    product_of.tell()
+    return product_of.run()
+
+
+class Prepared(NamedTuple):
+    """A call whose arguments are checked: a, b and the masks of `flat` have one leading axis; the
+    result is `shape`, `sizes` the (m, k, n) of a product.
+    """
+
+    params: MatmulParams
+    flat: list[jax.Array | None]
+    shape: tuple[int, ...]
+    sizes: tuple[int, int, int]
+    shapes: str
+    implementations: dict[str, str]
+
+    def tell(self) -> None:
+        """Note the call for `js.explain`."""
+        p, flat = self.params, self.flat
+        if not watched():
+            return
+        a, b, masks = cast(jax.Array, flat[0]), cast(jax.Array, flat[1]), flat[2:]
+        multiplied = math.prod(self.shape[:-2]) * math.prod(self.sizes)
+        record(
+            p.called,
+            self.shapes,
+            self.implementations,
+            lambda name: describe(p, name, a, b, masks),
+            BlockCount(*block_counts(*masks)),
+            "blocks",
+            lambda: work(multiplied, *flat, result(self.shape, np.dtype(p.out_dtype))),
+        )
+
+    def run(self) -> jax.Array:
+        """The result."""
+        out = _run(self.params, *lift(*self.flat))
+        return (out[0] if out.shape[0] == 1 else out).reshape(self.shape)
+
+
+def prepare(
+    called: str,
+    a: ArrayLike,
+    b: ArrayLike,
+    given_masks: Sequence[ArrayLike | None],
+    granularity: tuple[int, int] | Mapping[Operand, tuple[int, int]],
+    precision: jax.lax.PrecisionLike,
+    preferred_element_type: DTypeLike | None,
+    density: float | None,
+    implementation: Implementation,
+) -> Prepared:
+    """The checked arguments of `masked_matmul`, for the op that the user called."""
     for name, value in (("a", a), ("b", b)):
         check_array(name, value, least=2)
     a, b = as_array("a", a), as_array("b", b)
@@ -107,8 +161,9 @@ def masked_matmul(
     blocks = granularities(granularity)
     masks = [
         check_mask(name, mask, size, block)
-        for (name, mask), size, block in zip(
-            (("a_mask", a_mask), ("b_mask", b_mask), ("out_mask", out_mask)),
+        for name, mask, size, block in zip(
+            ("a_mask", "b_mask", "out_mask"),
+            given_masks,
             ((m, k), (k, n), (m, n)),
             blocks,
             strict=True,
@@ -120,29 +175,19 @@ def masked_matmul(
     check_offsets("a", a.shape)
     check_offsets("b", b.shape)
     check_offsets("the result", (*batch, m, n))
-    implementations = plan("masked_matmul", implementation, OFFERED)
+    implementations = plan(called, implementation, OFFERED)
     params = MatmulParams(
         blocks,
         canonical_precision(precision),
         out_dtype.name,
         implementation_key(implementation),
         density=check_density(density),
+        called=called,
     )
     flat = [None if v is None else _flatten(name, v, batch) for name, v in named.items()]
     flat = uninspected(share)(flat, blocks)
-    record(
-        "masked_matmul",
-        f"{a.dtype.name}{list(a.shape)} * {list(b.shape)} -> {[*batch, m, n]}",
-        implementations,
-        lambda name: describe(params, name, flat[0], flat[1], flat[2:]),
-        BlockCount(*block_counts(*flat[2:])),
-        "blocks",
-        lambda: work(
-            math.prod(batch) * m * a.shape[-1] * n, *flat, result((*batch, m, n), out_dtype)
-        ),
-    )
-    out = _run(params, *lift(*flat))
-    return (out[0] if out.shape[0] == 1 else out).reshape(*batch, m, n)
+    shapes = f"{a.dtype.name}{list(a.shape)} * {list(b.shape)} -> {[*batch, m, n]}"
+    return Prepared(params, flat, (*batch, m, n), (m, k, n), shapes, implementations)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -171,5 +216,5 @@ def _flatten(name: str, value: jax.Array, batch: tuple[int, ...]) -> jax.Array:
     if math.prod(value.shape[:-2]) == 1:
         return value.reshape(1, *value.shape[-2:])
     shape = (*batch, *value.shape[-2:])
-    value = first_axis_alone("masked_matmul", name, value, 2)
+    value = first_axis_alone(OP, name, value, 2)
     return jnp.broadcast_to(value, shape).reshape(math.prod(batch), *value.shape[-2:])

@@ -7,6 +7,7 @@ from jax import lax
 
 from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import Implementation
+from jaxsparse.select.masked_matmul import OP
 
 #: Rows and columns of a block.
 Block = tuple[int, int]
@@ -20,7 +21,7 @@ Masks = Sequence[Shaped | None]
 class MatmulParams:
     """What is static about one call: the block sizes of the masks of a, b and the result, and
     options. `turned`: a is the transpose of an array that exists. `density`: the share of the
-    blocks that masks are said to keep.
+    blocks that masks are said to keep. `called`: the op that the user called.
     """
 
     blocks: Blocks
@@ -29,6 +30,7 @@ class MatmulParams:
     implementation: Implementation = None
     turned: bool = False
     density: float | None = None
+    called: str = OP
 
     @property
     def lax_precision(self) -> lax.Precision:

@@ -44,7 +44,7 @@ def product(p: MatmulParams) -> Callable[..., jax.Array]:
 
     def on_any(p: MatmulParams) -> Callable[..., jax.Array]:
         return dispatch(
-            "masked_matmul",
+            p.called,
             p.implementation,
             cuda=functools.partial(_on_device, p, "cuda"),
             cpu=functools.partial(_on_device, p, "cpu"),
@@ -107,6 +107,7 @@ def problem_of(p: MatmulParams, platform: str, a: Shaped, b: Shaped, masks: Mask
         p.turned,
         p.density,
         p.implementation is not None,
+        "" if p.called == OP else p.called,
     )
 
 

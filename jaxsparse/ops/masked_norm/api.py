@@ -11,7 +11,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Float32
 
-from jaxsparse.core.checks import as_array, check_array, check_bool, check_float, check_positive
+from jaxsparse.core.checks import (
+    as_array,
+    check_array,
+    check_bool,
+    check_float,
+    check_like_result,
+    check_positive,
+)
 from jaxsparse.core.debugging import uninspected
 from jaxsparse.core.masks import check_mask
 from jaxsparse.core.types import Norm
@@ -22,8 +29,9 @@ from jaxsparse.ffi.whole import kept_whole
 from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import fit_index
 from jaxsparse.reference import masked_norm as reference
+from jaxsparse.select.explain import count_of, record
 
-offers("masked_norm", "reference")  # XLA's operations, on every platform
+OFFERED = offers("masked_norm", "reference")  # XLA's operations, on every platform
 
 KINDS: tuple[Norm, ...] = ("batch", "group", "layer")
 _TAKES = "a bool mask or a TileIndex"
@@ -136,19 +144,19 @@ def masked_norm(
     if base is not None:
         check_array("base", base)
         base = as_array("base", base)
-        if base.shape != x.shape or base.dtype != x.dtype:
-            raise ValueError(
-                f"base is {base.dtype}{list(base.shape)}; the result is {x.dtype}{list(x.shape)}"
-            )
+        check_like_result("base", base, x.shape, x.dtype)
         base = _joined("base", base, 1).reshape(flat)
     every = check_bool("return_statistics", return_statistics)
     if implementation_key(implementation) is not None:
         plan("masked_norm", implementation, NAMES)
+    shapes = f"{x.dtype.name}{list(x.shape)}, kind {kind}"
     active = _joined("mask", positions("mask", mask, batch), 0).reshape(flat[:2])
     if kind == "layer":
         both = zip(("mean", "var"), given, strict=True)
         given = [None if v is None else _joined(n, v, 0).reshape(flat[:2]) for n, v in both]
     arrays = lift(uninspected(_joined("x", x, 1).reshape)(flat), active, *given, *vectors, base)
+    counted = functools.partial(count_of, active)
+    record("masked_norm", shapes, plan("masked_norm", None, OFFERED), None, counted, "positions")
     y, *found = _run(kind, parts, float(epsilon), *arrays)
     y = y.reshape(x.shape)
     return (y, found[0].reshape(shape), found[1].reshape(shape)) if every else y

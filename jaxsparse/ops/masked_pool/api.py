@@ -9,7 +9,7 @@ import jax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from jaxsparse.core.checks import as_array, check_float, check_rank
+from jaxsparse.core.checks import as_array, check_float, check_like_result, check_rank
 from jaxsparse.core.geometry import Geometry, pair, resolve_padding
 from jaxsparse.core.masks import check_mask
 from jaxsparse.core.types import Padding, Pair, Pooling
@@ -20,8 +20,9 @@ from jaxsparse.ffi.whole import kept_whole
 from jaxsparse.index import TileIndex
 from jaxsparse.index.broadcast import fit_index
 from jaxsparse.reference import masked_pool as reference
+from jaxsparse.select.explain import count_of, record
 
-offers("masked_pool", "reference")  # XLA's operations, on every platform
+OFFERED = offers("masked_pool", "reference")  # XLA's operations, on every platform
 
 KINDS: tuple[Pooling, ...] = ("max", "avg")
 
@@ -78,13 +79,18 @@ def masked_pool(
     if base is not None:
         check_rank("base", base, 4)
         base = as_array("base", base)
-        if base.shape != shape or base.dtype != x.dtype:
-            raise ValueError(
-                f"base is {base.dtype}{list(base.shape)}; the result is {x.dtype}{list(shape)}"
-            )
+        check_like_result("base", base, shape, x.dtype)
     if implementation_key(implementation) is not None:
         plan("masked_pool", implementation, NAMES)
     where = _whole("mask", _positions(mask, (x.shape[0], *size)))
+    record(
+        "masked_pool",
+        f"{x.dtype.name}{list(x.shape)} -> {list(shape)}, kind {kind}",
+        plan("masked_pool", None, OFFERED),
+        None,
+        functools.partial(count_of, where),
+        "positions",
+    )
     arrays = lift(_whole("x", x), where, None if base is None else _whole("base", base))
     return _whole("the result", _run(window, steps, pads, kind, *arrays))
 

@@ -5,6 +5,8 @@ from `tile_index`; the rows are moved by XLA's gather and scatter, on every plat
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,13 +15,19 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Shaped
 
-from jaxsparse.core.checks import as_array, check_array, check_whole
+from jaxsparse.core.checks import as_array, check_array, check_like_result, check_whole
 from jaxsparse.core.integers import check_count
 from jaxsparse.core.masks import check_mask
 from jaxsparse.core.variables import takes_variables
+from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.platform import NAMES, implementation_key, offers, plan, runs_as
 from jaxsparse.ffi.whole import kept_whole
 from jaxsparse.index.packing import TokenPacking, packing_of
 from jaxsparse.select.config import settings
+from jaxsparse.select.explain import Counted, record
+
+runs_as("pack_tokens", "tile_index")
+OFFERED = offers("unpack_tokens", "reference")  # XLA's operations, on every platform
 
 _TOGETHER = "the tokens of all sequences lie side by side"
 
@@ -30,6 +38,7 @@ def pack_tokens(
     mask: Bool[ArrayLike, "B T"] | TokenPacking,
     *,
     capacity: int | None = None,
+    implementation: Implementation = None,
 ) -> tuple[Shaped[Array, "capacity *features"], TokenPacking]:
     """Move the tokens that count into consecutive rows, in order. Their number is data on the
     device; the shapes depend on the capacity only. Layers that work token by token then run on the
@@ -44,14 +53,18 @@ def pack_tokens(
             lengths); or the packing of an earlier call, to pack another array in the same way.
         capacity: number of rows of the result; None: B*T, which holds every token. If more tokens
             count, only the first are packed, `packing.overflow` is set, and `js.checked()` raises.
+        implementation: of the list of tokens: None (best available), "cuda", "cpu", "reference", or
+            a sequence of them. The rows are moved by XLA's own operations in each case.
 
     Returns:
         (packed, packing): [capacity, ...] of x's dtype, zero after the last token; and a
         `TokenPacking` for `unpack_tokens`.
 
     Raises:
-        TypeError, ValueError: for a wrong rank, shape, dtype or capacity, naming the argument.
+        TypeError, ValueError: for a wrong rank, shape, dtype or capacity, naming the argument;
+            ValueError when a named implementation cannot run.
     """
+    how = plan("tile_index", implementation, NAMES)
     check_array("x", x, least=2)
     x = as_array("x", x)
     check_whole("x", x, _TOGETHER)
@@ -61,17 +74,26 @@ def pack_tokens(
         packing = _fit(mask, shape, "x's tokens are")
         if capacity is not None and check_count("capacity", capacity) != packing.capacity:
             raise ValueError(f"capacity={capacity}; the packing has {packing.capacity}")
+        _tell(x, packing, how)
         return _pack(x, packing), packing
     takes = "a bool mask or a TokenPacking"
     mask = check_mask("mask", mask, shape, fixed=1, of="x's tokens are", takes=takes)
     check_whole("mask", mask, _TOGETHER)
     mask = kept_whole("pack_tokens", "mask", mask, (), _TOGETHER)
     room = None if capacity is None else check_count("capacity", capacity)
-    packing = packing_of(mask, room)
+    packing = packing_of(mask, room, implementation_key(implementation))
     if room is not None:
         packing = _with_room(packing, room)
     _check_fit(mask, packing)
+    _tell(x, packing, how)
     return _pack(x, packing), packing
+
+
+def _tell(x: jax.Array, packing: TokenPacking, how: Mapping[str, str]) -> None:
+    """Note the call for `js.explain`."""
+    counted = Counted(math.prod(packing.shape), packing.count, packing.overflow)
+    shapes = f"{x.dtype.name}{list(x.shape)} -> {packing.capacity} rows"
+    record("pack_tokens", shapes, how, None, counted, "tokens")
 
 
 @takes_variables
@@ -80,6 +102,7 @@ def unpack_tokens(
     packing: TokenPacking,
     *,
     base: Shaped[ArrayLike, "B T *features"] | None = None,
+    implementation: Implementation = None,
 ) -> Shaped[Array, "B T *features"]:
     """Put packed tokens back where they came from. Differentiable in packed and base.
 
@@ -87,13 +110,18 @@ def unpack_tokens(
         packed: any dtype [capacity, ...]; rows after the last token are never read.
         packing: from `pack_tokens`.
         base: values of the tokens that were not packed, [B, T, ...] of packed's dtype; None: zeros.
+        implementation: None, "cuda", "cpu", "reference", or a sequence of them. XLA's own
+            operations run in each case.
 
     Returns:
         [B, T, ...] of packed's dtype.
 
     Raises:
-        TypeError, ValueError: for a wrong shape or dtype, naming the argument.
+        TypeError, ValueError: for a wrong shape or dtype, naming the argument; ValueError when a
+            named implementation cannot run.
     """
+    if implementation_key(implementation) is not None:
+        plan("unpack_tokens", implementation, NAMES)
     check_array("packed", packed, least=1)
     packed = as_array("packed", packed)
     check_whole("packed", packed, _TOGETHER)
@@ -111,10 +139,9 @@ def unpack_tokens(
     if base is not None:
         check_array("base", base)
         base = as_array("base", base)
-        if base.shape != shape or base.dtype != packed.dtype:
-            raise ValueError(
-                f"base is {base.dtype}{list(base.shape)}; the result is {packed.dtype}{list(shape)}"
-            )
+        check_like_result("base", base, shape, packed.dtype)
+    shapes = f"{packed.dtype.name}{list(packed.shape)} -> {list(shape)}"
+    record("unpack_tokens", shapes, plan("unpack_tokens", None, OFFERED), None, None)
     return _unpack(packed, packing, base)
 
 

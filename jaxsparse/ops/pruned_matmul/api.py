@@ -126,7 +126,8 @@ def check_plan(pruned: object, kind: str) -> None:
     """`pruned` is a plan of that kind."""
     if not isinstance(pruned, PrunedWeight):
         raise TypeError(
-            f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.pruned.inspect"
+            f"pruned must be a PrunedWeight, not {type(pruned).__name__}: js.pruned.inspect makes "
+            "one"
         )
     if pruned.kind != kind:
         made = 'kernel, kind="conv"' if kind == "conv" else "w"

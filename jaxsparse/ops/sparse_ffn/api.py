@@ -54,8 +54,9 @@ def sparse_ffn(
     With few tokens (up to 4 on a CPU, 16 there in 16-bit dtypes; up to 8 on a GPU, without top_k)
     only the rows of w_down that some token needs are read; with a gate, columns of w_up whose gate
     is zero for every token are skipped as well where memory allows it. With more tokens XLA
-    computes the first products; the last one skips zeros on a CPU where at most 3 % of the
-    activations are not zero, and is dense otherwise, and always on a GPU. `js.explain` says which
+    computes the first product. Zeros are skipped after it on a CPU where at most 3 % of the
+    activations are not zero, and on a GPU, with 2,048 tokens or more in 16-bit dtypes, where at
+    most 2 % are not; else the rest is dense, and so are gradients on a GPU. `js.explain` says which
     ran, and how many activations were not zero.
 
     Differentiable in all arrays. The backward pass has the same zeros: an activation where act is

@@ -9,7 +9,9 @@ from jaxsparse.select.table import Measured
 # Of one core, in the units of the estimate for strips (jaxsparse/pruned/strips.py), fitted to 22
 # layers on two cores (docs/kernels/pruned_conv.md): XLA's products and convolutions reach
 # `product_ops_per_us` and `window_ops_per_us` on large layers, and pay for moving their operands
-# (`bytes_per_us`), and for packing the weights of a window (`packed_per_us`); `launch` a call.
+# (`bytes_per_us`), and for packing the weights of a window (`packed_per_us`); `launch` a call. In
+# groups a convolution reaches no more than `grouped_ops_per_us` for each channel of a group: at 14
+# to 112 pixels and 64 to 512 channels half of it was measured, with one channel.
 _CPU = Measured("pruned_dense", "cpu")
 # `ops_per_us` by precision. XLA's float32 convolutions, fitted to 42 layers and batches (0.71 to
 # 1.27 of what was measured): a tile of 128 positions by 128 outputs pays for the depth of its sums
@@ -32,8 +34,11 @@ def _cost_cpu(problem: Problem) -> float:
     """
     size = problem.pattern.size
     windows = (problem.pattern.window or (1, 1)) != (1, 1)
-    work = 2.0 * problem.positions * size
-    work /= _CPU("product_ops_per_us" if problem.kind == "matmul" else "window_ops_per_us")
+    rate = _CPU("product_ops_per_us" if problem.kind == "matmul" else "window_ops_per_us")
+    if problem.pattern.groups > 1:
+        of_group = problem.pattern.channels // problem.pattern.groups
+        rate = min(rate, _CPU("grouped_ops_per_us") * of_group)
+    work = 2.0 * problem.positions * size / rate
     packing = size / _CPU("packed_per_us") if windows else 0.0
     shared = work + packing + _moved(problem) / _CPU("bytes_per_us")
     return shared / min(workers(), 16) + _CPU("launch")

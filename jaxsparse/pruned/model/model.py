@@ -49,7 +49,7 @@ class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, sha256=digest)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class PrunedModel:
     """The plans of a model's layers, by path ("block/conv1/kernel"), and a report, whose estimates
     are for `positions`; print it.
@@ -64,7 +64,12 @@ class PrunedModel:
     positions: int
 
     def __getitem__(self, path: str) -> PrunedWeight:
+        if path not in self.plans:
+            raise KeyError(f"no plan of {path!r}; there are {', '.join(self.plans) or 'none'}")
         return self.plans[path]
+
+    def __repr__(self) -> str:
+        return f"PrunedModel({len(self.plans)} plans of {len(self.report)} leaves: print it)"
 
     def __str__(self) -> str:
         width = max((len(r.path) for r in self.report), default=0)

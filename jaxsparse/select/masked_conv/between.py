@@ -37,7 +37,7 @@ def rates_for(tuning: TuningTable, dtype: str, shape: tuple[int, ...]) -> dict[s
 def _rates_for(same: Same, dtype: str, shape: tuple[int, ...]) -> dict[str, Rate]:
     tuning = same.table
     nearest = tuning.rates_of(OP, dtype, shape)
-    if tuning.nearest_shape(OP, dtype, shape) in (shape, ()):
+    if 0 in shape or tuning.nearest_shape(OP, dtype, shape) in (shape, ()):
         return nearest
     found: dict[str, list[Rate]] = {}
     for rate in tuning.rates:

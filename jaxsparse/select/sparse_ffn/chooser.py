@@ -31,8 +31,8 @@ GROUP, CHUNK, ROOM = 8, 512, 128
 #: What those lists pay for: fewer tokens leave multiprocessors idle, and fewer multiply-adds of the
 #: products that skip zeros take less time than to list and to choose.
 MANY_TOKENS, MANY_PRODUCTS = 2048, 2**35
-#: The most lists, times the panels of CHUNK columns of the result.
-MOST_LISTS = 2**26
+#: The most lists, times the panels of CHUNK columns of the result; of x and w_up, entries.
+MOST_LISTS, MOST_ENTRIES = 2**26, 2**34
 #: Shared memory of a block: two stages of 64 KiB.
 STAGES_BYTES = 2 * 2**16
 #: Share of activations up to which the lists of many tokens are faster than a dense product. On a
@@ -115,7 +115,7 @@ def _against_few(problem: FfnProblem) -> str | None:
 
 
 def _against_many(problem: FfnProblem) -> str | None:
-    tokens, _, hidden, outputs = problem.sizes
+    tokens, depth, hidden, outputs = problem.sizes
     if problem.dtype not in HALF:
         return f"{problem.dtype}: the kernels for a GPU list many tokens in 16-bit dtypes"
     if shared_bytes() < STAGES_BYTES:
@@ -123,6 +123,8 @@ def _against_many(problem: FfnProblem) -> str | None:
     lists = math.ceil(tokens / GROUP) * math.ceil(hidden / CHUNK)
     if lists * math.ceil(outputs / CHUNK) > MOST_LISTS or tokens * hidden >= 2**31:
         return f"{tokens} tokens by {hidden} are more lists than the kernels for a GPU take"
+    if max(tokens, hidden) * depth > MOST_ENTRIES:
+        return f"x or w_up passes {MOST_ENTRIES} entries"
     return _against_widths(problem)
 
 

@@ -1,67 +1,66 @@
-"""pack_tokens and unpack_tokens in the op suite: there and back, with room for some tokens."""
+"""pack_tokens and unpack_tokens in the op suite: the rows of both, in order."""
 
-import jax
 import numpy as np
-import pytest
 from ops.op_suite import OpSpec, OpSuite
 
 import jaxsparse as js
 
-BATCH, LENGTH, WIDTH, ROOM = 3, 7, 4, 15
-
-
-@pytest.fixture(scope="module")
-def implementation():
-    """This machine's: XLA moves the rows; the list is that of tile_index, whose suite runs all."""
-    return {"gpu": "cuda"}.get(jax.default_backend(), "cpu")
+B, T, D, ROOM = 2, 9, 4, 18
+TOGETHER = "the tokens of all sequences lie side by side"
 
 
 def draw(rng, fill):
-    x, base = (rng.standard_normal((BATCH, LENGTH, WIDTH), np.float32) for _ in range(2))
-    return {"x": x, "base": base, "mask": rng.random((BATCH, LENGTH)) < fill}
+    return {
+        "x": rng.standard_normal((B, T, D), np.float32),
+        "mask": rng.random((B, T)) < fill,
+        "base": rng.standard_normal((B, T, D), np.float32),
+    }
 
 
-def kept(mask):
-    """The tokens that there is room for, bool[B, T]."""
-    return mask & (mask.cumsum().reshape(mask.shape) <= ROOM)
+def apply(operands, implementation, capacity=ROOM):
+    x, mask, base = (operands[name] for name in ("x", "mask", "base"))
+    rows, packing = js.pack_tokens(x, mask, capacity=capacity, implementation=implementation)
+    back = js.unpack_tokens(2 * rows, packing, base=base, implementation=implementation)
+    return rows, back, packing.count, packing.overflow, packing.cu_seqlens
 
 
-def apply(operands, implementation):
-    with js.config(implementation=implementation):
-        packed, packing = js.pack_tokens(operands["x"], operands["mask"], capacity=ROOM)
-        back = js.unpack_tokens(packed, packing, base=operands["base"])
-    return packed, back, packing.count, packing.overflow, packing.cu_seqlens
-
-
-def want(operands):
-    x, base, mask = operands["x"], operands["base"], operands["mask"]
-    there = kept(mask)
-    packed = np.zeros((ROOM, WIDTH))
-    packed[: there.sum()] = x[there]
-    ends = np.concatenate([[0], there.sum(1).cumsum()])
-    over = np.bool_(mask.sum() > ROOM)
-    back = np.where(there[..., None], x, base)
-    return packed, back, there.sum(dtype=np.int32), over, ends.astype(np.int32)
-
-
-def overflow(rng):
-    operands = draw(rng, 1.0)
-    return operands, want(operands), f"pack_tokens: 21 tokens count, and capacity={ROOM}"
+def want(operands, capacity=ROOM):
+    x, mask, base = operands["x"], operands["mask"], operands["base"]
+    batch, length, depth = x.shape
+    rows, back = np.zeros((capacity, depth)), np.array(base, np.float64)
+    starts, count = [0], 0
+    for b in range(batch):
+        for t in np.flatnonzero(mask[b]):
+            if count < capacity:
+                rows[count] = x[b, t]
+                back[b, t] = 2 * np.asarray(x[b, t], np.float64)
+                count += 1
+        starts.append(count)
+    assert length == mask.shape[1]
+    return rows, back, np.int32(count), np.bool_(mask.sum() > capacity), np.int32(starts)
 
 
 def unread(operands):
-    there = np.broadcast_to(kept(operands["mask"])[..., None], operands["x"].shape)
-    return {"x": ~there, "base": there}
+    """Tokens that are not packed; what stands in place of those that are."""
+    left = np.broadcast_to(~operands["mask"][..., None], (B, T, D))
+    return {"x": left, "base": ~left}
 
 
-X = np.ones((BATCH, LENGTH, WIDTH), np.float32)
-MASK = np.eye(BATCH, LENGTH, dtype=bool)
-PACKING = js.pack_tokens(X, MASK)[1]
+X, MASK = np.ones((2, 5, 3), np.float32), np.ones((2, 5), bool)
 
 
-def call(implementation=None, **changed):
-    with js.config(implementation=implementation):
-        return js.pack_tokens(**{"x": X, "mask": MASK, **changed})
+def call(**changed):
+    return js.pack_tokens(**{"x": X, "mask": MASK, **changed})
+
+
+BAD = {
+    "x list": ({"x": [1.0]}, TypeError, "x must be an array, not list"),
+    "x rank": ({"x": X[0, 0]}, ValueError, r"x has shape \(3,\); it needs at least 2 axes"),
+    "mask dtype": ({"mask": MASK * 1}, TypeError, "mask has dtype int64; it takes a bool mask or"),
+    "mask rank": ({"mask": MASK[0]}, ValueError, r"mask has shape \(5,\); .* mask\[None\] holds"),
+    "mask shape": ({"mask": MASK[:, :4]}, ValueError, r"mask has shape .*; x's tokens are \(2, 5"),
+    "capacity": ({"capacity": -1}, ValueError, "capacity=-1; it takes 0 to"),
+}
 
 
 class TestPackTokens(OpSuite):
@@ -72,23 +71,13 @@ class TestPackTokens(OpSuite):
         apply=apply,
         oracle=want,
         floats=("x", "base"),
-        sharded=frozenset({"x", "base", "mask"}),
-        empty=lambda rng: {name: v[:0] for name, v in draw(rng, 0.5).items()},
+        sharded=frozenset({"x", "mask", "base"}),
+        empty=lambda rng: {name: value[:, :0] for name, value in draw(rng, 0.5).items()},
         unread=unread,
-        overflow=overflow,
         call=call,
-        bad={
-            "x rank": ({"x": X[0, 0]}, ValueError, "x has shape"),
-            "mask dtype": ({"mask": MASK * 1}, TypeError, "mask has dtype int64"),
-            "mask shape": ({"mask": MASK[:, :2]}, ValueError, "mask has shape .*x's tokens are"),
-            "mask of lengths": ({"mask": np.arange(3)}, TypeError, "js.lengths_mask.mask, 7"),
-            "capacity": ({"capacity": -1}, ValueError, "capacity=-1; it takes 0"),
-            "packing": ({"x": X[:2], "mask": PACKING}, ValueError, "mask is a TokenPacking of"),
-            "another capacity": (
-                {"mask": PACKING, "capacity": 3},
-                ValueError,
-                "capacity=3; the packing has 21",
-            ),
+        bad=BAD,
+        inapplicable={
+            "split_by_a_mesh": TOGETHER,
+            "overflow_is_flagged_and_written_nowhere": "a capacity is in test_pack_tokens.py",
         },
-        inapplicable={"split_by_a_mesh": "the tokens of all sequences lie side by side"},
     )

@@ -85,6 +85,18 @@ def test_products(layer, share, ratio, monkeypatch):
     assert _first(call, monkeypatch) == ("dense" if ratio < 1 else "strips")
 
 
+# XLA's convolution in as many groups as channels took 13 to 55 times as long, with whole kernels.
+@pytest.mark.parametrize(("side", "channels", "stride"), [(112, 64, 2), (56, 128, 1), (7, 1024, 1)])
+def test_depthwise_convolutions(side, channels, stride, monkeypatch):
+    whole = js.pruned.inspect(
+        np.ones((3, 3, 1, channels), np.float32), kind="conv", groups=channels
+    )
+    geo = Geometry((stride, stride), ((1, 1), (1, 1)), (1, 1), (1, 1), channels)
+    shape = (1, side, side, channels)
+    call = Problem(whole.pattern, "cpu", shape, "float32", "float32", "default", geo)
+    assert _first(call, monkeypatch) == "strips"
+
+
 @pytest.mark.parametrize(("outputs", "parts"), [(716, 1), (720, 2)])
 def test_parts_of_rows_end_on_cache_lines(outputs, parts, monkeypatch):
     """Two workers that write one line at a time wait for each other: they take pixels instead."""

@@ -23,46 +23,41 @@ constexpr int kListWarps = 8;
 struct EightRows {
   uint32_t words[kListTokens][4];
 
+  __device__ __forceinline__ void Put(int t, uint4 v) {
+    words[t][0] = v.x;
+    words[t][1] = v.y;
+    words[t][2] = v.z;
+    words[t][3] = v.w;
+  }
   template <class T>
-  __device__ __forceinline__ void Load(const ListArgs& a, int first_row, int column) {
+  __device__ __forceinline__ void Rectify() {
 #pragma unroll
     for (int t = 0; t < kListTokens; ++t) {
-      uint4 v = make_uint4(0, 0, 0, 0);
-      if (first_row + t < a.rows && column < a.depth) {
-        const T* from = static_cast<const T*>(a.a) + int64_t{first_row + t} * a.depth + column;
-        v = __ldcs(reinterpret_cast<const uint4*>(from));
-      }
-      words[t][0] = v.x;
-      words[t][1] = v.y;
-      words[t][2] = v.z;
-      words[t][3] = v.w;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[t][i] = DTypeTraits<T>::Max(words[t][i], 0u);
     }
   }
   template <class T>
-  __device__ __forceinline__ void Activate(bool rectified, bool squared) {
+  __device__ __forceinline__ void Square() {
 #pragma unroll
     for (int t = 0; t < kListTokens; ++t) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (rectified) words[t][i] = DTypeTraits<T>::Max(words[t][i], 0u);
-        if (squared) {
-          const float2 v = DTypeTraits<T>::Unpack(words[t][i]);
-          words[t][i] = DTypeTraits<T>::Pack(v.x * v.x, v.y * v.y);
-        }
+        const float2 v = DTypeTraits<T>::Unpack(words[t][i]);
+        words[t][i] = DTypeTraits<T>::Pack(v.x * v.x, v.y * v.y);
       }
     }
   }
-  // Entries that are not zero; -0 is.
+  // Entries that are not zero.
   __device__ __forceinline__ int NonZeros() const {
-    uint32_t sums = 0;  // of both halves
+    uint32_t sums = 0;
 #pragma unroll
     for (int t = 0; t < kListTokens; ++t) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sums += (((words[t][i] & 0x7FFF7FFFu) + 0x7FFF7FFFu) >> 15) & 0x00010001u;
-      }
+      for (int i = 0; i < 4; ++i) sums = CountNonZeros(words[t][i], sums);
     }
-    return static_cast<int>((sums & 0xFFFFu) + (sums >> 16));
+    const float2 halves = DTypeTraits<__half>::Unpack(sums);
+    return static_cast<int>(halves.x + halves.y);
   }
   // Whether column `c` has one.
   __device__ __forceinline__ bool Active(int c) const {
@@ -81,6 +76,25 @@ struct EightRows {
   }
 };
 
+// A lane's columns of eight rows: from `column` on, and 256 further.
+template <class T>
+__device__ __forceinline__ void LoadRows(const ListArgs& a, int row, int column,
+                                         EightRows (&to)[2]) {
+  const T* from = static_cast<const T*>(a.a) + int64_t{row} * a.depth + column;
+#pragma unroll
+  for (int t = 0; t < kListTokens; ++t) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      uint4 v = make_uint4(0, 0, 0, 0);
+      if (row + t < a.rows && column + h * 256 < a.depth) {
+        v = __ldcs(reinterpret_cast<const uint4*>(from + h * 256));
+      }
+      to[h].Put(t, v);
+    }
+    from += a.depth;
+  }
+}
+
 // The place of the column that is number `layer` of those with remainder `s`. `totals` says, a byte
 // each, how many columns there are of each remainder: up to 128.
 __device__ __forceinline__ int PlaceOf(uint32_t totals, int s, int layer) {
@@ -91,11 +105,23 @@ __device__ __forceinline__ int PlaceOf(uint32_t totals, int s, int layer) {
   return static_cast<int>(__dp4a(__vminu4(totals, most), 0x01010101u, 0u));
 }
 
-// A warp's list while it is made: columns by place.
+// A warp's list while it is made: columns by place, and the places of each layer, by remainder.
 struct ListBuffer {
   uint4 columns[kListMost];
   uint16_t ids[kListMost];
+  uint8_t places[kListMost][4];
 
+  // Of layers that have a column, as long as one may have a place in the list.
+  __device__ __forceinline__ void SetPlaces(uint32_t totals, int lane) {
+    for (int layer = lane; layer < kListMost; layer += 32) {
+#pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        places[layer][s] = static_cast<uint8_t>(min(PlaceOf(totals, s, layer), 255));
+      }
+      if (__vminu4(totals, (layer - lane + 32) * 0x01010101u) == totals) break;  // the warp's
+    }
+    __syncwarp();
+  }
   // Fills the last block that is begun with zeros, beside a row that is listed anyway.
   __device__ __forceinline__ void Pad(int listed, int lane) {
     __syncwarp();
@@ -135,7 +161,7 @@ struct ListBuffer {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kListWarps * 32)
+__global__ void __launch_bounds__(kListWarps * 32, 3)
     ListKernel(const ListArgs a, int chunks, int lists) {
   __shared__ ListBuffer buffers[kListWarps];
   const int lane = threadIdx.x % 32, list = blockIdx.x * kListWarps + threadIdx.x / 32;
@@ -144,14 +170,11 @@ __global__ void __launch_bounds__(kListWarps * 32)
   EightRows rows[2];
   uint32_t active[2][8], totals = 0;
   int nonzeros = 0;
+  LoadRows<T>(a, list / chunks * kListTokens, list % chunks * kListChunk + lane * 8, rows);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    rows[h].Load<T>(a, list / chunks * kListTokens,
-                    list % chunks * kListChunk + h * 256 + lane * 8);
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    rows[h].Activate<T>(a.rectified, a.squared);
+    if (a.rectified) rows[h].template Rectify<T>();
+    if (a.squared) rows[h].template Square<T>();
     nonzeros += rows[h].NonZeros();
 #pragma unroll
     for (int c = 0; c < 8; ++c) {
@@ -159,6 +182,7 @@ __global__ void __launch_bounds__(kListWarps * 32)
       totals += static_cast<uint32_t>(__popc(active[h][c])) << (c % 4 * 8);
     }
   }
+  buffer.SetPlaces(totals, lane);
   int before[4] = {};  // columns of a remainder that were placed
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -166,7 +190,7 @@ __global__ void __launch_bounds__(kListWarps * 32)
     for (int c = 0; c < 8; ++c) {
       if (active[h][c] >> lane & 1) {
         const int layer = before[c % 4] + __popc(active[h][c] & ((1u << lane) - 1));
-        const int place = PlaceOf(totals, c % 4, layer);
+        const int place = buffer.places[layer][c % 4];
         if (place < kListMost) {
           buffer.columns[place] = rows[h].Column(c);
           buffer.ids[place] = static_cast<uint16_t>(RowId(h * 256 + lane * 8 + c));

@@ -30,69 +30,93 @@ struct RowPlan {
   int groups, chunks, panels, tiles;  // panels of columns; tiles * chunks is an int
 };
 
-// Copies a panel: eight threads a row.
+// Copies the panels of a CTA's tiles one after the other: eight threads a row. Rows and columns
+// that are not there are left out: nothing that is stored depends on them.
 template <class T>
-__device__ __forceinline__ void CopyPanel(const ListedArgs& a, uint32_t to, int chunk, int panel) {
-  constexpr int kRows = kRowThreads / 8;  // at once
-  const int row = threadIdx.x / 8, vector = threadIdx.x % 8;
-  const int first = chunk * kListChunk + row, column = panel * kRowColumns + vector * 8;
-  const T* const w = static_cast<const T*>(a.w_down);
-  const T* from = w + int64_t{first} * a.outputs + column;
-  to += row * kPanelRow + (vector ^ row % 4 * 2) * 16;
-#pragma unroll
-  for (int i = 0; i < kListChunk; i += kRows) {
-    const bool there = first + i < a.hidden && column < a.outputs;
-    ptx::CopyOrZero16(to + i * kPanelRow, there ? from : w, there ? 16 : 0);
-    from += int64_t{kRows} * a.outputs;
+class PanelCopy {
+ public:
+  __device__ __forceinline__ PanelCopy(const ListedArgs& a, const RowPlan& plan)
+      : a_(a), plan_(plan), tile_(blockIdx.x) {
+    Aim();
   }
-}
+  // The next panel, to `stage`.
+  __device__ __forceinline__ void Next(uint32_t stage) {
+    if (tile_ >= plan_.tiles) return;
+    const int row = threadIdx.x / 8, vector = threadIdx.x % 8;
+    const uint32_t to = stage + row * kPanelRow + (vector ^ row % 4 * 2) * 16;
+    const int rows = inside_ ? a_.hidden - chunk_ * kListChunk - row : 0;
+#pragma unroll
+    for (int i = 0; i < kListChunk; i += kRows) {
+      if (i < rows) ptx::CopyAsync16(to + i * kPanelRow, from_);
+      from_ += int64_t{kRows} * a_.outputs;
+    }
+    if (++chunk_ < plan_.chunks) return;
+    chunk_ = 0;
+    tile_ += gridDim.x;
+    Aim();
+  }
 
-// What a lane has of a block.
-struct ListBlock {
-  uint2 values, ids;
+ private:
+  static constexpr int kRows = kRowThreads / 8;  // at once
+
+  __device__ __forceinline__ void Aim() {
+    const int column = tile_ % plan_.panels * kRowColumns + threadIdx.x % 8 * 8;
+    inside_ = column < a_.outputs;
+    from_ = static_cast<const T*>(a_.w_down) + int64_t{threadIdx.x / 8} * a_.outputs + column;
+  }
+
+  const ListedArgs& a_;
+  const RowPlan& plan_;
+  int tile_, chunk_ = 0;
+  bool inside_;
+  const T* from_;
 };
 
-// The blocks of a warp's four lists of a chunk, one list after the other.
+// What a lane has of a block. The number's highest bit: its second half is empty.
+struct ListBlock {
+  uint2 values, ids;
+  uint32_t number;
+  __device__ __forceinline__ bool Short() const { return number >> 31 != 0; }
+};
+
+// The blocks of a warp's four lists of a chunk, one list after the other: 32 at most. Lane i knows
+// the number of block i.
 class ListWalk {
  public:
-  // `halves` is, in lane j < 4, the number of half blocks in list j; `first` is list 0.
-  __device__ __forceinline__ void Start(int halves, int first) {
-    first_ = first;
-    shorts_ = __ballot_sync(kWholeWarp, halves % 2 != 0);
-    int end = 0;
+  // `ids` and `values`: where a lane's parts of the first block of all are.
+  __device__ __forceinline__ ListWalk(const uint2* ids, const uint2* values)
+      : ids_(ids), values_(values) {}
+
+  // `halves` is, in lane j < 4, the number of half blocks in list j, which is `first + j * stride`.
+  // Where there are none, nothing may be read.
+  __device__ __forceinline__ void Start(int halves, int first, int stride) {
+    const int blocks = (halves + 1) / 2;
 #pragma unroll
     for (int j = 0; j < kRowGroups; ++j) {
-      end += (__shfl_sync(kWholeWarp, halves, j) + 1) / 2;
-      ends_[j] = end;
+      ends_[j] = (j == 0 ? 0 : ends_[j - 1]) + __shfl_sync(kWholeWarp, blocks, j);
     }
+    // Past the last block stands the last one again: it may be read, and is not used.
+    const int i = min(static_cast<int>(threadIdx.x) % 32, ends_[kRowGroups - 1] - 1);
+    const int list = (i >= ends_[0]) + (i >= ends_[1]) + (i >= ends_[2]);
+    const int block = i - (list == 0 ? 0 : list == 1 ? ends_[0] : list == 2 ? ends_[1] : ends_[2]);
+    const bool is_short = 2 * block + 1 == __shfl_sync(kWholeWarp, halves, list);
+    number_ = (first + list * stride) * kListBlocks + block;
+    number_ |= static_cast<uint32_t>(is_short) << 31;
   }
-  __device__ __forceinline__ int count() const { return ends_[kRowGroups - 1]; }
-  __device__ __forceinline__ int List(int i) const {
-    return (i >= ends_[0]) + (i >= ends_[1]) + (i >= ends_[2]);
-  }
-  // Whether the second half of block i is empty.
-  __device__ __forceinline__ bool Short(int i, int list) const {
-    const bool last =
-        i + 1 == ends_[0] || i + 1 == ends_[1] || i + 1 == ends_[2] || i + 1 == count();
-    return last && (shorts_ >> list & 1) != 0;
-  }
-  // Zeros past the last one.
-  __device__ __forceinline__ ListBlock Read(const uint2* ids, const uint2* values, int chunks,
-                                            int i, int lane) const {
-    ListBlock block = {make_uint2(0, 0), make_uint2(0, 0)};
-    if (i < count()) {
-      const int list = List(i);
-      const int start = list == 0 ? 0 : list == 1 ? ends_[0] : list == 2 ? ends_[1] : ends_[2];
-      const int64_t at = int64_t{first_ + list * chunks} * kListBlocks + (i - start);
-      block.values = __ldg(values + at * 32 + lane);
-      block.ids = __ldg(ids + at * (kListBlock / kLaneIds) + lane % 4);
-    }
+  __device__ __forceinline__ int End(int j) const { return ends_[j]; }
+  __device__ __forceinline__ ListBlock Read(int i) const {
+    ListBlock block;
+    block.number = __shfl_sync(kWholeWarp, number_, i % 32);
+    const int64_t at = block.number & 0x7FFFFFFFu;
+    block.values = __ldg(values_ + at * 32);
+    block.ids = __ldg(ids_ + at * (kListBlock / kLaneIds));
     return block;
   }
 
  private:
-  int first_ = 0, ends_[kRowGroups] = {};
-  uint32_t shorts_ = 0;
+  const uint2 *ids_, *values_;
+  int ends_[kRowGroups] = {};
+  uint32_t number_ = 0;
 };
 
 // Eight columns of four rows of a block.
@@ -142,67 +166,90 @@ __device__ __forceinline__ void StoreSums(const ListedArgs& a, int group, int co
   if (token + 1 < a.tokens) *reinterpret_cast<uint4*>(y + a.outputs) = packed(1);
 }
 
+// The step of a CTA: a tile and a chunk.
+struct RowStep {
+  int tile, chunk, group, list;  // `group` and `list`: the first of the warp
+
+  __device__ __forceinline__ void Begin(const RowPlan& plan, int tile_index) {
+    tile = tile_index;
+    chunk = 0;
+    group = tile / plan.panels * kRowTile + static_cast<int>(threadIdx.x) / 32 * kRowGroups;
+    list = group * plan.chunks;
+  }
+  __device__ __forceinline__ void Advance(const RowPlan& plan) {
+    ++chunk;
+    ++list;
+    if (chunk == plan.chunks) Begin(plan, tile + gridDim.x);
+  }
+  // In lane j, half blocks of list j.
+  __device__ __forceinline__ int Halves(const ListedArgs& a, const RowPlan& plan) const {
+    const int lane = threadIdx.x % 32;
+    if (tile >= plan.tiles || lane >= kRowGroups || group + lane >= plan.groups) return 0;
+    return HalfBlocks(__ldg(a.counts + 2 * int64_t{list + lane * plan.chunks}));
+  }
+};
+
 template <class T, int kStages>
 __global__ void __launch_bounds__(kRowThreads, 1)
     RowKernel(const ListedArgs a, const uint2* values, const RowPlan plan) {
   extern __shared__ __align__(128) uint8_t panels[];
   const uint32_t shared = static_cast<uint32_t>(__cvta_generic_to_shared(panels));
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint2* const ids = reinterpret_cast<const uint2*>(a.ids);
-  const int grid = static_cast<int>(gridDim.x), first = static_cast<int>(blockIdx.x);
-  const int steps = (plan.tiles - first + grid - 1) / grid * plan.chunks;
-  const auto tile = [&](int step) { return first + step / plan.chunks * grid; };
-  const auto chunk = [&](int step) { return step % plan.chunks; };
-  const auto group = [&](int step) {
-    return tile(step) / plan.panels * kRowTile + warp * kRowGroups;
+  const int lane = threadIdx.x % 32;
+  const auto after = [&](uint32_t stage) {
+    return stage == shared + (kStages - 1) * kStageBytes ? shared : stage + kStageBytes;
   };
-  const auto copy = [&](int step) {
-    if (step < steps) {
-      CopyPanel<T>(a, shared + step % kStages * kStageBytes, chunk(step), tile(step) % plan.panels);
-    }
+  PanelCopy<T> copy(a, plan);
+  for (int i = 0; i + 1 < kStages; ++i) {
+    copy.Next(shared + i * kStageBytes);
     ptx::CloseGroup();
+  }
+  RowStep step, coming;
+  step.Begin(plan, blockIdx.x);
+  coming = step;
+  ListWalk walk(reinterpret_cast<const uint2*>(a.ids) + lane % 4, values + lane);
+  walk.Start(step.Halves(a, plan), step.list, plan.chunks);
+  ListBlock now = {}, next = {};
+  const auto begin = [&] {
+    if (walk.End(kRowGroups - 1) == 0) return;
+    now = walk.Read(0);
+    next = walk.Read(1);
   };
-  const auto halves = [&](int step) {  // in lane j, of list j
-    if (step >= steps || lane >= kRowGroups || group(step) + lane >= plan.groups) return 0;
-    return HalfBlocks(
-        __ldg(a.counts + 2 * int64_t{(group(step) + lane) * plan.chunks + chunk(step)}));
-  };
-  for (int i = 0; i + 1 < kStages; ++i) copy(i);
-  ListWalk walk;
-  walk.Start(halves(0), group(0) * plan.chunks + chunk(0));
-  ListBlock now = walk.Read(ids, values, plan.chunks, 0, lane);
-  ListBlock next = walk.Read(ids, values, plan.chunks, 1, lane);
+  begin();
   float sums[kRowGroups][4][4] = {};
-  for (int step = 0; step < steps; ++step) {
+  uint32_t panel = shared, free = shared + (kStages - 1) * kStageBytes;
+  for (; step.tile < plan.tiles; step = coming) {
     ptx::WaitForGroups<kStages - 2>();
     __syncthreads();  // this step's panel is there, and the one before is not needed any more
-    copy(step + kStages - 1);
-    const int coming = halves(step + 1);
-    const uint32_t panel = shared + step % kStages * kStageBytes;
-    for (int i = 0; i < walk.count(); ++i) {
-      const ListBlock later = walk.Read(ids, values, plan.chunks, i + 2, lane);
-      const int list = walk.List(i);
-      RowVectors rows;
-      rows.Load(panel, now.ids, lane / 4 * 16, walk.Short(i, list));
+    copy.Next(free);
+    ptx::CloseGroup();
+    coming.Advance(plan);
+    const int halves = coming.Halves(a, plan);
+    int i = 0;
 #pragma unroll
-      for (int j = 0; j < kRowGroups; ++j) {
-        if (j == list) rows.MultiplyAdd<T>(now.values, sums[j]);
-      }
-      now = next;
-      next = later;
-    }
-    if (chunk(step) == plan.chunks - 1) {
-      const int column = tile(step) % plan.panels * kRowColumns + lane / 4 * 8;
-#pragma unroll
-      for (int j = 0; j < kRowGroups; ++j) {
-        StoreSums<T>(a, group(step) + j, column, sums[j]);
-#pragma unroll
-        for (int i = 0; i < 16; ++i) sums[j][i / 4][i % 4] = 0.0f;
+    for (int j = 0; j < kRowGroups; ++j) {
+#pragma unroll 1
+      for (; i < walk.End(j); ++i) {
+        const ListBlock later = walk.Read(i + 2);
+        RowVectors rows;
+        rows.Load(panel, now.ids, lane / 4 * 16, now.Short());
+        rows.MultiplyAdd<T>(now.values, sums[j]);
+        now = next;
+        next = later;
       }
     }
-    walk.Start(coming, group(step + 1) * plan.chunks + chunk(step + 1));
-    now = walk.Read(ids, values, plan.chunks, 0, lane);
-    next = walk.Read(ids, values, plan.chunks, 1, lane);
+    if (step.chunk == plan.chunks - 1) {
+      const int column = step.tile % plan.panels * kRowColumns + lane / 4 * 8;
+#pragma unroll
+      for (int j = 0; j < kRowGroups; ++j) {
+        StoreSums<T>(a, step.group + j, column, sums[j]);
+#pragma unroll
+        for (int k = 0; k < 16; ++k) sums[j][k / 4][k % 4] = 0.0f;
+      }
+    }
+    walk.Start(halves, coming.list, plan.chunks);
+    begin();
+    panel = after(panel);
+    free = after(free);
   }
 }
 

@@ -32,38 +32,50 @@ struct SamplePlan {
   int groups, chunks, tile;  // `tile`: groups of a CTA
 };
 
-// Copies slabs of both operands: four threads a row.
-template <class T>
+// Copies slabs of both operands, one after the other: four threads a row. Rows that are not there
+// are left out: nothing that is stored depends on them. The depth ends with zeros.
 class SlabCopy {
  public:
   __device__ __forceinline__ SlabCopy(const ListedArgs& a, int first_token, int tokens, int chunk)
-      : depth_(a.depth), vector_(threadIdx.x % 4 * 8) {
-    const int row = threadIdx.x / 4;
-    tokens_ = min(tokens, a.tokens - first_token) - row;
-    rows_ = a.hidden - chunk * kListChunk - row;
-    x_ = static_cast<const T*>(a.x) + int64_t{first_token + row} * depth_ + vector_;
-    w_ = static_cast<const T*>(a.w_up) + int64_t{chunk * kListChunk + row} * depth_ + vector_;
-    nowhere_ = a.x;
-  }
-  // Slab `slab` to `to`: the rows of w_up^T, then those of x. What is not there becomes zero.
-  __device__ __forceinline__ void Copy(uint32_t to, int slab) const {
-    constexpr int kRows = kSampleThreads / 4;  // at once
-    const int k = slab * kSlab;
-    const bool inside = k + vector_ < depth_;
-    to += threadIdx.x * 16;
+      : a_(a) {
+    const int row = threadIdx.x / 4, vector = threadIdx.x % 4;
+    const int token = first_token + row, column = chunk * kListChunk + row;
+    left_ = a.depth / kVector - vector;
+    x_ = static_cast<uint32_t>(int64_t{token} * (a.depth / kVector) + vector);
+    w_ = static_cast<uint32_t>(int64_t{column} * (a.depth / kVector) + vector);
 #pragma unroll
-    for (int i = 0; i < kListChunk; i += kRows) {
-      const bool row = inside && i < rows_, token = inside && i < tokens_;
-      const int64_t at = int64_t{i} * depth_ + k;
-      ptx::CopyOrZero16(to + i * kSlabRow, row ? w_ + at : nowhere_, row ? 16 : 0);
-      ptx::CopyOrZero16(to + kSlabBytes + i * kSlabRow, token ? x_ + at : nowhere_, token ? 16 : 0);
+    for (int i = 0; i < kTurns; ++i) {
+      if (column + i * kRows < a.hidden) there_ |= 1u << i;
+      if (row + i * kRows < tokens && token + i * kRows < a.tokens) there_ |= 1u << (kTurns + i);
     }
+  }
+  // The next slab, to `stage`: the rows of w_up^T, then those of x.
+  __device__ __forceinline__ void Next(uint32_t stage) {
+    stage += threadIdx.x * 16;
+#pragma unroll 1  // few registers are free
+    for (int i = 0; i < kTurns; ++i) {
+      Copy(stage + i * kRows * kSlabRow, a_.w_up, w_, i, i);
+      Copy(stage + kSlabBytes + i * kRows * kSlabRow, a_.x, x_, i, kTurns + i);
+    }
+    w_ += kSlab / kVector;
+    x_ += kSlab / kVector;
+    left_ -= kSlab / kVector;
   }
 
  private:
-  int depth_, vector_, tokens_, rows_;
-  const T *x_, *w_;
-  const void* nowhere_;
+  static constexpr int kRows = kSampleThreads / 4, kTurns = kListChunk / kRows, kVector = 8;
+
+  __device__ __forceinline__ void Copy(uint32_t to, const void* from, uint32_t at, int turn,
+                                       int bit) const {
+    if ((there_ >> bit & 1) == 0) return;
+    const uint32_t vector = at + static_cast<uint32_t>(turn) * (kRows / kVector * a_.depth);
+    ptx::CopyOrZero16(to, static_cast<const uint4*>(from) + (left_ > 0 ? vector : 0),
+                      left_ > 0 ? 16 : 0);
+  }
+
+  const ListedArgs& a_;
+  uint32_t w_, x_, there_ = 0;  // vectors of 16 bytes
+  int left_;
 };
 
 // A lane's rows of a block: g and g + 8 of the tensor core's tile, as distances in a slab.
@@ -171,7 +183,6 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   const int chunk = blockIdx.x % plan.chunks;
   const int tile = static_cast<int>(blockIdx.x / plan.chunks) * plan.tile;
   const int groups = min(plan.tile, plan.groups - tile);
-  const SlabCopy<T> copy(a, tile * kListTokens, groups * kListTokens, chunk);
   const int slabs_in_all = (a.depth + kSlab - 1) / kSlab;
   // Group j of a warp is number 16 * j + warp of the CTA.
   const int list = (tile + warp) * plan.chunks + chunk, stride = kSampleWarps * plan.chunks;
@@ -189,15 +200,16 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
     if (!__syncthreads_or(blocks.bits != 0)) return;  // the stages are free now
     const int first = list * kListBlocks + pass * kSampleBlocks;
     sums.Start(a, blocks, first, stride * kListBlocks, lane);
+    SlabCopy copy(a, tile * kListTokens, groups * kListTokens, chunk);
     for (int i = 0; i + 1 < kStages; ++i) {
-      if (i < slabs_in_all) copy.Copy(shared + i * kStageBytes, i);
+      if (i < slabs_in_all) copy.Next(shared + i * kStageBytes);
       ptx::CloseGroup();
     }
     for (int i = 0; i < slabs_in_all; ++i) {
       ptx::WaitForGroups<kStages - 2>();
       __syncthreads();  // this slab is there, and the one before is not needed any more
       const int ahead = i + kStages - 1;
-      if (ahead < slabs_in_all) copy.Copy(shared + ahead % kStages * kStageBytes, ahead);
+      if (ahead < slabs_in_all) copy.Next(shared + ahead % kStages * kStageBytes);
       ptx::CloseGroup();
       sums.Add(shared + i % kStages * kStageBytes, own, blocks);
     }

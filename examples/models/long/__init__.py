@@ -1,0 +1,1 @@
+"""Transformers for long inputs: sizes, masks, attention in jax.numpy, networks."""
