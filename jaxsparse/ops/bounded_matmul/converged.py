@@ -56,8 +56,8 @@ def converged(
         it under jit: outside of it every call traces all layers.
 
     Raises:
-        ValueError: for no layers, widths that do not chain, a negative threshold or tolerance, or
-            fewer than one centroid.
+        ValueError: without layers, for widths that do not fit, a negative threshold or tolerance,
+            or fewer than one centroid.
         TypeError: for another type of these, and when what is returned is differentiated.
             What is returned raises ValueError for images that are sharded over Explicit mesh axes:
             centroids are chosen among all images.

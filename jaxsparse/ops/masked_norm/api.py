@@ -1,4 +1,4 @@
-"""`masked_norm`: the public face. XLA fuses its sums, so there is one form for every platform."""
+"""`masked_norm`: the public function. XLA fuses its sums: there is one form for every platform."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def masked_norm(
     """Normalisation at active positions, by the statistics of active positions:
     `where(mask, (x - mean) / sqrt(var + epsilon) * scale + bias, base)`.
 
-    Other positions count in no statistic and are never read into one (they may hold NaN).
+    Other positions do not count in a statistic and are never read into one (they may hold NaN).
     Statistics and sums are float32, the variance from differences to the mean. Differentiable in
     x, scale, bias, mean, var and base.
 

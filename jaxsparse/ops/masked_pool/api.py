@@ -1,4 +1,4 @@
-"""`masked_pool`: the public face. XLA's windows, so there is one form for every platform."""
+"""`masked_pool`: the public function. XLA's windows, so there is one form for every platform."""
 
 from __future__ import annotations
 
