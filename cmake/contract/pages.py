@@ -7,8 +7,8 @@ _HEAD = """# The contract of every handler
 A *handler* is the C++ function behind an XLA custom call. This page says what each of them takes,
 refuses and computes, for readers who change one or call it without the Python API. It is made by
 `cmake/generate_contracts.py` from `contracts/*.toml`; the C++ decoders and the Python constants are
-made from the same declarations. Python calls a handler through `jaxsparse/ffi/call.py`; a target has
-the same operands, results and attributes on the platforms `cpu` (`cpu/ffi/`) and `CUDA`
+made from the same declarations. Python calls a handler through `jaxsparse/ffi/call.py`; a target
+has the same operands, results and attributes on the platforms `cpu` (`cpu/ffi/`) and `CUDA`
 (`cuda/ffi/`), except where a platform is named.
 
 - An array of size 0 is absent where its row says so, whatever its other sizes.
