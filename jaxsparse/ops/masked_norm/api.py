@@ -106,13 +106,13 @@ def masked_norm(
             "group", the active positions of a sample (the first axis) and the channels of a group;
             "layer", the channels of a position.
         groups: of the channels, with kind="group".
-        scale: [C]; None is 1.
-        bias: [C]; None is 0.
+        scale: [C]; None means 1.
+        bias: [C]; None means 0.
         mean: given statistics, with `var`, in place of those of x: [C] of "batch", [B, groups] of
             "group", [*batch] of "layer".
         var: as `mean`.
         epsilon: added to the variance, a positive number.
-        base: what the other positions are, of x's shape and dtype; None means zeros.
+        base: the values of the other positions, of x's shape and dtype; None means zeros.
         return_statistics: return mean and var, too.
         implementation: None, "cuda", "cpu", "reference", or a sequence of them. XLA's own
             operations run in each case.
