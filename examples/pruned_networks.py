@@ -211,6 +211,8 @@ def run(
         for batch in batches:
             with working(f"compiling, comparing and timing {graph.name}, batch {batch}"):
                 rows.append(measure(graph, batch, dtype, repeats, least))
+            over = ", ".join(f"{x:.2f}x {form}" for form, x in rows[-1].over.items())
+            console.print(f"{rows[-1].network}: {rows[-1].times[OURS]:.2f} ms, {over}")
     columns = ["network", "kernels\n[M]", "zeros\n[%]", "XLA\n[ms]", "onnx\n[ms]", "ours\n[ms]"]
     columns += ["over\nXLA", "over\nonnx", "XLA\n[MB]", "ours\n[MB]"]
     legend = LEGEND.format(of="the least" if least else "medians")

@@ -20,6 +20,7 @@ from jaxsparse.core.checks import (
     check_rank,
     check_same_dtype,
 )
+from jaxsparse.core.device import home_platform
 from jaxsparse.core.symbolic import in_pieces, is_symbolic
 from jaxsparse.core.types import FfnActivation
 from jaxsparse.core.variables import takes_variables
@@ -120,6 +121,7 @@ def sparse_ffn(
         canonical_precision(precision),
         implementation_key(implementation),
     )
+    here = implementations.get(home_platform())
     flat = first_axis_alone("sparse_ffn", "x", x, 1).reshape(tokens, depth)
     operands = (flat, w_up, w_gate, w_down)
     record(
@@ -127,7 +129,7 @@ def sparse_ffn(
         f"{x.dtype.name}{list(x.shape)} -> {hidden} -> {[*batch, outputs]}",
         implementations,
         lambda name: describe(params, name, *operands),
-        lambda: Counted(tokens * hidden, active(params, *operands)),
+        lambda: Counted(tokens * hidden, active(params, here, *operands)),
         "activations",
         lambda: _work(*operands),
     )

@@ -56,7 +56,7 @@ class Lists:
     @property
     def active(self) -> jax.Array:
         """int32[]: entries that are not zero."""
-        return jnp.sum(self.counts[..., 1])
+        return jnp.sum(self.counts[..., 1], dtype=jnp.int32)
 
     @property
     def fit(self) -> jax.Array:

@@ -12,7 +12,6 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from jaxsparse.core.batching import fold, loop_over, unfold
-from jaxsparse.core.device import home_platform
 from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import Rule, dispatch, over_explicit, partitioned
 from jaxsparse.ffi.mesh import mesh_of
@@ -107,14 +106,21 @@ def hidden(p: FfnParams) -> Callable[..., Any]:
 
 
 def active(
-    p: FfnParams, x: jax.Array, w_up: jax.Array, w_gate: jax.Array | None, w_down: jax.Array
+    p: FfnParams,
+    name: str | None,
+    x: jax.Array,
+    w_up: jax.Array,
+    w_gate: jax.Array | None,
+    w_down: jax.Array,
 ) -> jax.Array:
-    """int32[]: how many activations are not zero; all, where lists have no room for them."""
+    """int32[]: how many activations are not zero. Of implementation "cuda" all of them, where lists
+    have no room for them: then the dense products run.
+    """
     h = hidden(p)(x, w_up, w_gate)[0]
     count = _count(h)
-    if h.size == 0 or home_platform() != "cuda":
+    if h.size == 0 or name != "cuda":
         return count
-    problem = problem_of(p, "cuda", x, w_up, w_gate, w_down)
+    problem = problem_of(p, name, x, w_up, w_gate, w_down)
     if problem.few or not listed.listed(choose(OP, problem)):
         return count
     return listed.count_of(h, count)
