@@ -1,12 +1,13 @@
-"""Operations under plain `jit` on a mesh: devices times the batch beside one device with its share.
+"""Operations under plain `jit` on a mesh: a batch on all devices beside its share on one device.
 
     python benchmarks/sharding.py [--quick] [--op NAME] [--samples 9] [--out FILE.md]
 
 Efficiency is the time of one device over that of all of them, each with the same share of the
 batch: 1 where nothing is lost. Forward, and the gradient with respect to every operand that has
-one. Checked of each: the compiled program gathers nothing, results and gradients of what is split
-are split in the same way, and the first share equals what one device computes. Exits 1 where a
-check fails. Needs two devices; XLA_FLAGS=--xla_force_host_platform_device_count=2 makes a CPU two.
+one. It checks that the compiled program gathers nothing, that results and gradients of what is
+split are split in the same way, and that the first share equals what one device computes. Exits
+with 1 where a check fails. Needs two devices; XLA_FLAGS=--xla_force_host_platform_device_count=2
+makes a CPU two.
 """
 
 import argparse

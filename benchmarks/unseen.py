@@ -1,13 +1,13 @@
-"""Problems that no tuning table holds, drawn from a seed: ours beside XLA dense, torch where it is,
-and every variant. Prints speed-ups by density, the share that loses to dense, regret, rank
-correlation, and the worst ten with what `js.explain` says of them.
+"""Problems that no tuning table holds, drawn from a seed: ours beside XLA dense, torch where it is
+installed, and every variant. Prints speed-ups by density, the share that is slower than dense, the
+time lost to the best variant, rank correlation, and the worst ten with their `js.explain`.
 
     python benchmarks/unseen.py --op masked_conv --dtype bfloat16 --seed 7 --count 200
     python benchmarks/unseen.py --op masked_conv --dtype bfloat16 --seconds 140 --report conv.md
 
-Without --count it draws until the seconds are spent, which ops and dtypes share out evenly. A
-chain does its calls in a loop inside of one program, for --chain-ms about, so that what the host
-does once a chain does not count. Exits 1 when a result is wrong or a side fails.
+Without --count it draws until the seconds are spent, in equal parts for each op and dtype. A chain
+makes its calls in a loop inside of one program, for about --chain-ms, so that what the host does
+once per chain does not count. Exits with 1 when a result is wrong or a side fails.
 """
 
 import argparse

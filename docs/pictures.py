@@ -1,4 +1,4 @@
-"""The pictures of docs/tasks, made anew: `python docs/pictures.py` writes docs/pictures/*.png.
+"""Draws the pictures of docs/tasks: `python docs/pictures.py` writes docs/pictures/*.png.
 
 Every picture shows what the package and the examples return for fixed seeds.
 """

@@ -1,4 +1,4 @@
-"""Edit a region of a photograph; a residual network computes again only what the edit can reach.
+"""Edit a region of a photograph: a residual network then computes only what the edit can reach.
 
 The activations of the photograph before the edit are the `base` of every convolution, one tile
 index serves all layers of a resolution, and the result equals the dense one.

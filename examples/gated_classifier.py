@@ -1,8 +1,8 @@
-"""Train a classifier whose blocks gate their own pixels, then run it where the gates are open only.
+"""Train a classifier whose blocks gate their own pixels, then run it only where the gates are open.
 
-Each block's head predicts a spatial mask. Gradients pass the gates straight through, and the
-convolutions by `js.masked_conv`'s own sparse gradients; a penalty pulls the share of open pixels to
-a target. Then the sparse form predicts what the masked-dense form does, for less time.
+Each block's head predicts a spatial mask. Gradients pass straight through the gates, and the
+convolutions have the sparse gradients of `js.masked_conv`; a penalty pulls the share of open pixels
+to a target. Then the sparse form predicts what the masked-dense form does, in less time.
 """
 
 import functools

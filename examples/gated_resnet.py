@@ -1,12 +1,13 @@
 """ResNet-50 and -101 whose blocks compute only where their gates are open (DynConv), and a
 ResNet-20 that learns such gates for digits on photographs.
 
-The large networks have random weights and 224x224 images. Their masks are drawn, smooth regions of
-.1, .3 and .5 of each block's pixels; their gates are computed and not obeyed. The small one is
-trained dense; from there gates are learned, with a penalty that pulls the share of open pixels to
-a target, and as long a dense training goes on beside. `python examples/gated_resnet.py [--quick |
---full] [--depths 50 101] [--batch N ...] [--dtype bfloat16] [--steps DENSE GATED] [--target SHARE]
-[--out DIR]`. `--full` is for a GPU: both depths, batch 1, 8 and 64.
+The large networks have random weights and 224x224 images. Their masks are drawn at random: smooth
+regions of .1, .3 and .5 of each block's pixels. Their gates are computed, but do not decide the
+masks. The small network is trained dense; from there its gates are learned, with a penalty that
+pulls the share of open pixels to a target, and for comparison the dense network is trained on for
+as long. `python examples/gated_resnet.py [--quick | --full] [--depths 50 101] [--batch N ...]
+[--dtype bfloat16] [--steps DENSE GATED] [--target SHARE] [--out DIR]`. `--full` is for a GPU: both
+depths, batch 1, 8 and 64.
 """
 
 import functools

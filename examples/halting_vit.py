@@ -4,7 +4,7 @@ with the tokens that are left packed between layers, on the device.
 The dense network is trained first; halting is learned from there, with a penalty that pulls the
 share of tokens that layers compute to a half. Then the same weights run dense, masked and packed,
 at the learned depths and at curves whose mean over the layers is that of DynaSpa 5.2 (.5 and .3).
-The paper draws A-ViT's curve as falling with depth (Figure 13) and prints the means only; here each
+The paper shows A-ViT's curve falling with depth (Figure 13) but gives the means only; here each
 layer keeps the same share of the tokens of the layer before.
 
 `python examples/halting_vit.py [--quick] [--sizes tiny S B] [--batch N] [--dtype bfloat16]

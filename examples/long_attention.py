@@ -1,5 +1,5 @@
 """Transformers for long inputs: Longformer, whose global tokens are at positions that change with
-the input, and a decoder of music in bars like Museformer, whose bars do.
+the input, and a decoder of music like Museformer, whose bars change with the input, too.
 
 Random weights, the same ones in every form: dense attention without a mask ("full"), with the mask
 ("dense", cuDNN's on a GPU in bfloat16), what each chunk of queries attends to gathered in jax.numpy

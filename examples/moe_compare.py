@@ -1,5 +1,5 @@
-"""A mixture of experts three ways: an expert after the other, all in one padded batch, and the rows
-of each expert found while they are loaded (`js.nn.linen.MoE`).
+"""A mixture of experts three ways: one expert after the other, all in one padded batch, and with
+the rows of each expert gathered while they are loaded (`js.nn.linen.MoE`).
 
 Time and temporary memory, forward and forward + backward, over the number of experts; every output
 is checked. On a GPU the sizes of a switch transformer (d 768, hidden 3072, 8 to 256 experts,

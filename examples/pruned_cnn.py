@@ -1,8 +1,9 @@
 """A small CNN, pruned to 90 % and fine-tuned on the kept weights, then run sparse.
 
-`js.prune_model` plans every layer that is worth it; the kept values are an operand of the sparse
-layers, so they are trained through the same kernels that run afterwards. MNIST where JAXSPARSE_DATA
-is set, scikit-learn's digits elsewhere. `python examples/pruned_cnn.py [--quick] [--out DIR]`.
+`js.prune_model` prunes every layer that is large enough; the kept values are an operand of the
+sparse layers, so they are trained through the same kernels that run afterwards. MNIST where
+JAXSPARSE_DATA is set, scikit-learn's digits elsewhere. `python examples/pruned_cnn.py [--quick]
+[--out DIR]`.
 """
 
 import os

@@ -1,9 +1,9 @@
 """Whole networks of frozen, pruned weights: ResNet-50 with its batch normalisation folded,
 MobileNetV1, VGG19, YOLOv8n's shapes, and a Transformer that encodes and decodes.
 
-Random weights, pruned by magnitude; ResNet-50 keeps the weights that a pruned one of the Deep
-Learning Matrix Collection keeps where JAXSPARSE_DATA holds it. Each network runs through XLA with
-its zeros written out (a dense and a masked dense network are the same here), through onnxruntime
+The weights are random and pruned by magnitude; where JAXSPARSE_DATA holds the pruned ResNet-50 of
+the Deep Learning Matrix Collection, ResNet-50 keeps the weights that it keeps. Each network runs
+through XLA with its zeros stored (dense and masked dense are the same here), through onnxruntime
 where it is installed (extra `networks`), and through jaxsparse; the outputs must agree.
 
 `python examples/pruned_networks.py [--quick | --full] [--networks resnet50 ...] [--batch N]

@@ -1,9 +1,9 @@
 """How sparse the activations of a trained ReLU network are, layer by layer, and what
 `js.sparse_ffn` gains from them.
 
-A small transformer learns to predict the next word of Python's language reference. Then the inputs
-of its feed-forward networks on held-out text, as they are, go through `js.sparse_ffn` and through
-XLA's dense products: the results must agree. `python
+A small transformer learns to predict the next word of Python's language reference. Then the real
+inputs of its feed-forward networks on held-out text go through `js.sparse_ffn` and through XLA's
+dense products: the results must agree. `python
 examples/relu_activations.py [--quick] [--layers N] [--width N] [--steps N] [--out DIR]`.
 """
 

@@ -2,9 +2,9 @@
 brings: whole segments that are zero or at the bound are not read again.
 
 A small MobileNetV2 is trained on handwritten digits (scikit-learn's, or MNIST where JAXSPARSE_DATA
-is set), with biases and without; the training runs through `js.masked_conv`, whose gradients of
-depthwise convolutions are its own. Then the same weights run dense through XLA, through jaxsparse,
-and through jaxsparse with recorders handed from layer to layer: predictions must agree.
+is set), with biases and without; the training runs through `js.masked_conv`, which has gradients of
+its own for depthwise convolutions. Then the same weights run dense through XLA, through jaxsparse,
+and through jaxsparse with recorders passed from layer to layer: predictions must agree.
 `python examples/saturated_mobilenet.py [--quick | --full] [--batch N] [--steps N] [--out DIR]`.
 `--full` is for a GPU: batch 256.
 """

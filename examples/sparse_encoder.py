@@ -2,9 +2,9 @@
 weights, gradients and Adam's moments exist only in the blocks that a mask keeps, and attention is
 sparse.
 
-It learns the hidden words of Python's language reference. Against it: dense weights, moments and
-attention, multiplied by the same masks. The table has the time of a step and its peak memory, as
-XLA plans it. BERT-base is `--layers 12 --width 768`, the default on a GPU. `python
+It learns to predict hidden words of Python's language reference, and is compared with dense
+weights, moments and attention under the same masks. The table has the time of a step and its peak
+memory, as XLA plans it. BERT-base is `--layers 12 --width 768`, the default on a GPU. `python
 examples/sparse_encoder.py [--quick] [--layers N] [--width N] [--tokens N] [--steps N]
 [--memory-only] [--out DIR]`.
 """

@@ -1,6 +1,7 @@
 """A sparse, ReLU-bounded MLP trained on digits, then run as one call of saturated layers.
 
-Nothing can be proven of such a network (signed weights, positive biases): the recorder alone works.
+Nothing can be proven about such a network (signed weights, positive biases): only the recorder
+saves work.
 MNIST where JAXSPARSE_DATA is set, scikit-learn's digits elsewhere. `python examples/sparse_mlp.py
 [--quick] [--out DIR]`.
 """

@@ -1,8 +1,8 @@
 """Iterative magnitude pruning: train an MLP on digits while its hidden weights lose block after
-block, at 32x64 and at 32x1.
+block, with blocks of 32x64 and of 32x1.
 
-The mask is a new one every few steps (`--every`); both passes are masked products, and the weights'
-gradient is computed at the kept blocks only. Against it: XLA's dense products of the masked
+The mask changes every few steps (`--every`); both passes are masked products, and the weights'
+gradient is computed at the kept blocks only. It is compared with XLA's dense products of the masked
 weights, with the same masks. MNIST where JAXSPARSE_DATA is set, scikit-learn's digits elsewhere.
 `python examples/sparse_training.py [--quick] [--every N] [--steps-only [--unsaid]]
 [--out DIR]`.

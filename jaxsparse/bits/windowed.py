@@ -27,8 +27,8 @@ def propagate(
     padding: Padding = "SAME",
     dilation: Pair = 1,
 ) -> Bool[Array, "*batch Ho Wo"]:
-    """The output positions whose window meets the mask: what a convolution changes when its input
-    changes where the mask holds, and the mask of its result when the input is zero elsewhere.
+    """The output positions whose window holds a position of the mask: what a convolution changes
+    when its input changes in the mask, and the mask of its result when the input is zero elsewhere.
 
     Args:
         mask: bool[*batch, H, W], of the input.
@@ -58,7 +58,7 @@ def needed(
     *,
     in_shape: tuple[int, int] | None = None,
 ) -> Bool[Array, "*batch H W"]:
-    """The input positions that the outputs of the mask read.
+    """The input positions that the outputs in the mask read.
 
     Args:
         mask: bool[*batch, Ho, Wo], of the output.
@@ -116,8 +116,8 @@ def pool(
     *,
     reduce: Reduce = "any",
 ) -> Bool[Array, "*batch Ho Wo"]:
-    """A mask behind a pooling, with the arguments of flax's poolings: the windows that meet the
-    mask, or that lie in it.
+    """The mask of a pooling's result, with the arguments of flax's poolings: the windows that hold
+    a position of the mask, or that lie in it.
 
     Args:
         mask: bool[*batch, H, W].

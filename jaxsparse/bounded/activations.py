@@ -103,7 +103,7 @@ def check_values(values: Any) -> jax.Array:
 
 @takes_variables
 def categories(acts: Activations | Float[ArrayLike, "batch n"]) -> NDArray[np.int32]:
-    """The rows that are not all zero: the challenge's answer, counted from 0.
+    """The numbers of the rows that are not all zero, from 0: the challenge's answer.
 
     Args:
         acts: `Activations`, or an array [batch, n]; concrete (the answer's length depends on the

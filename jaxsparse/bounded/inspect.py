@@ -46,7 +46,7 @@ def inspect(
     Raises:
         TypeError: when `weight` is not a matrix of real numbers, `bias` or `upper` not a real
             number, `fold` not a bool, or an argument is traced.
-        ValueError: for NaN or Inf, a bias of another shape, a bound that is not positive, or
+        ValueError: for NaN or Inf, a bias of a wrong shape, a bound that is not positive, or
             indices out of range.
     """
     for name, given in (("weight", weight), ("bias", bias), ("upper", upper)):

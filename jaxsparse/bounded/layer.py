@@ -74,8 +74,8 @@ class Layer:
         weights: Float32[Array, "entries"] | NDArray[np.float32],
         bias: Float32[Array, "distinct"] | NDArray[np.float32] | None = None,
     ) -> Layer:
-        """The same pattern with other weights (and biases), and nothing proven of it: what proofs
-        say holds for the numbers that were inspected. For training under `jax.grad`.
+        """The same pattern with other weights (and biases), without proofs: these hold only for the
+        numbers that were inspected. For training under `jax.grad`.
 
         Args:
             weights: float32[entries], in the order of `weights`.

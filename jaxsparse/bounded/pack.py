@@ -47,7 +47,8 @@ def checked(layers: Iterable[Any]) -> Iterator[Layer]:
     """Each of the layers, when it fits the one before it.
 
     Raises:
-        TypeError, ValueError: for no Layer, a stack of them, and widths that do not chain.
+        TypeError, ValueError: for an entry that is not a Layer, for a stack of layers, and for
+            widths that do not fit.
     """
     if isinstance(layers, Layer) or not isinstance(layers, Iterable):
         one = "one Layer: write [layer]" if isinstance(layers, Layer) else type(layers).__name__

@@ -45,8 +45,8 @@ class Network:
 
     Differentiable in the images, weights and biases: the derivative of min(max(., 0), upper)
     is 1 inside the bounds and 0 at and outside of them. The backward pass computes the layers again
-    in plain jax.numpy. Which rows retire was proven of the weights that were inspected: other ones
-    go in through `with_values`, which drops the proofs.
+    in plain jax.numpy. The proofs of which rows retire hold for the weights that were inspected:
+    pass other weights by `with_values`, which drops the proofs.
 
     Attributes:
         table: uint32[depth, 8]: a row a layer; columns: `core.contract.BoundedNetworkRow`.
@@ -99,8 +99,8 @@ class Network:
         weights: Float32[ArrayLike, "weights"],
         bias: Float32[ArrayLike, "outputs"] | None = None,
     ) -> Network:
-        """The same pattern with other weights (and biases), and nothing proven of it: every row is
-        computed to the end. For training.
+        """The same pattern with other weights (and biases), without proofs: every row is computed
+        to the end. For training.
 
         Args:
             weights: float32, in the order of `weights`.

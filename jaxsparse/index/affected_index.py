@@ -78,15 +78,15 @@ def affected_index(
 ) -> tuple[TileIndex, ...]:
     """List the tiles that an edit of an image reaches, at each resolution of a network.
 
-    What `tile_index` says of the masks that `affected` makes, one convolution after the other; on a
-    GPU one launch makes all of it.
+    The result is that of `tile_index` on the masks that `js.mask.propagate` makes, one convolution
+    after the other; on a GPU one launch makes all of it.
 
     Args:
         mask: bool[B, H, W], the pixels of the input that differ.
         stages: one to four, of the layers that share an index: (window, stride) of each, an int or
-            a pair, padded "SAME". A stage begins where the one before ends, and its index is of
-            what its last layer's result can change in, which holds the layers before where they
-            have its resolution.
+            a pair, padded "SAME". A stage begins where the one before ends. Its index lists where
+            the result of its last layer can change, which covers its earlier layers of that
+            resolution.
         tile: (height, width), each side 1, 2, 4, 8, 16 or 32; None lets the tuning table choose.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 

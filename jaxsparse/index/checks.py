@@ -88,9 +88,9 @@ def check_size(shape: tuple[int, int, int], tile: tuple[int, int], align: str) -
 def max_tiles(shape: tuple[int, int, int], tile: tuple[int, int], align: str) -> int:
     """The most tiles that a mask of this shape can have.
 
-    Aligned to the grid: all of them. Per component: an mask pixel lies in exactly one tile of its
-        component, and a
-    listed tile holds one at least, so never more than pixels (reached by 1x1 tiles).
+    Aligned to the grid: all of them. Per component: a pixel of the mask lies in exactly one tile of
+    its component, and a listed tile holds at least one, so there are never more tiles than pixels
+    (as many with 1x1 tiles).
     """
     if align == "component":
         return math.prod(shape)

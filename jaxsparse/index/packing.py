@@ -1,4 +1,4 @@
-"""`TokenPacking`: where the tokens of a batch that count lie, side by side and in order."""
+"""`TokenPacking`: where the tokens of a batch that count are, side by side and in order."""
 
 from __future__ import annotations
 

@@ -53,9 +53,8 @@ class TileIndex:
         overflow: bool[], count > capacity: then some `capacity` of the active tiles are listed (the
             first if ordered).
         words: uint32[B, H, ceil(W/32)], the packed mask. In a list of the grid made by hand every
-            set pixel lies in a listed tile: results at others are undefined on a GPU. With
-            align="component" the result at a set pixel that no listed tile holds is that at an
-            unset one.
+            set pixel must lie in a listed tile: results at other set pixels are undefined on a GPU.
+            With align="component" a set pixel that no listed tile holds counts as not set.
         tile: (th, tw), in pixels.
         shape: (B, H, W).
         capacity: how many tiles the list has room for.
@@ -132,7 +131,7 @@ class TileIndex:
         """Which tiles are listed, bool[B, rows, cols].
 
         Raises:
-            ValueError: with align="component", whose tiles are on no common grid: see `cover`.
+            ValueError: with align="component", whose tiles do not share a grid: use `cover`.
         """
         return _tile_mask(self)
 
@@ -286,7 +285,7 @@ def room_for(shape: tuple[int, int, int], tile: tuple[int, int], align: str, cap
     """`capacity`, at most the tiles that a mask of this shape can have; these where it is None.
 
     Raises:
-        TypeError, ValueError: for no int that int32 ids can count.
+        TypeError, ValueError: when it is not an int that int32 ids can count.
     """
     most = max_tiles(shape, tile, align)
     return most if capacity is None else min(check_capacity(capacity), most)

@@ -36,7 +36,7 @@ def blobs(
 def rectangles(
     shape: tuple[int, int, int], density: float, *, seed: int = 0, count: int = 1
 ) -> NDArray[np.bool_]:
-    """`count` rectangles per image that overlap nowhere, of equal area, side by side in strips.
+    """`count` rectangles of equal area in each image, side by side in strips, without overlap.
 
     Args:
         shape: (B, H, W).

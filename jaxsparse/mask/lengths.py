@@ -16,8 +16,8 @@ def lengths_mask(lengths: Int[ArrayLike, "*batch"], n: int) -> Bool[Array, "*bat
     """Which of `n` places each sequence fills: `arange(n) < lengths[..., None]`.
 
     Args:
-        lengths: any integer dtype, any shape. They are data, so none is an error: one above n fills
-            all n places (the sequence is cut to n), one below 0 fills none.
+        lengths: any integer dtype, any shape. They are data, so they raise no error: a length above
+            n fills all n places (the sequence is cut to n), one below 0 fills none.
         n: the number of places, 0 or more.
 
     Returns:

@@ -3,7 +3,7 @@
 A device sorts the tokens of its shard by expert, and multiplies them by the weights that it holds:
 all of them, a share of the hidden features or of the outputs, or some of the experts. What is
 missing is added up over the mesh, once. Where tokens and experts are split over the same axis, and
-the layer is told so, tokens are sent to their experts instead (`js.dispatch`).
+`expert_axis=` names it, tokens are sent to their experts instead (`js.dispatch`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TO_DO = (
 
 @dataclasses.dataclass(frozen=True)
 class Experts:
-    """What the experts of a layer do: `activation` of `ACTIVATIONS`, with `expert_axis` if told."""
+    """What the experts of a layer do: `activation` of `ACTIVATIONS`; `expert_axis` where given."""
 
     activation: str
     precision: jax.lax.PrecisionLike

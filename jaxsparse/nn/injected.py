@@ -31,8 +31,8 @@ def pruned_dot_general(
     Args:
         pruned: from `js.pruned.inspect(kernel)`.
         from_kernel: take the values from the layer's kernel, at the kept entries (fine-tuning: the
-            gradient of the kernel is zero elsewhere); False takes the plan's own values, and the
-            layer's kernel only has to have the right shape.
+            gradient of the kernel is zero elsewhere); False takes the plan's own values, and of the
+            layer's kernel only the shape matters.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:

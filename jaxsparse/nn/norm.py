@@ -99,13 +99,13 @@ class MaskedNormCall:
             inputs: float32, bfloat16 or float16 [*batch, C], one batch axis or more.
             mask: bool[*batch], leading axes of length 1 broadcast, or a `js.TileIndex` of it; None
                 stands for all positions.
-            use_running_average: of kind="batch": in place of nnx's own, or where the layer does not
-                say it.
+            use_running_average: with kind="batch": overrides an nnx layer's own setting, and gives
+                a linen layer's where the layer does not have it.
             base: what the other positions are, in the result's shape and dtype; None means zeros.
 
         Returns:
             [*batch, C] of `dtype`, or of the promoted dtype. With a batch's own statistics the
-            running averages are updated: linen's "batch_stats" is to be mutable.
+            running averages are updated: linen's "batch_stats" must be mutable.
 
         Raises:
             TypeError, ValueError: for a wrong shape, dtype or option, naming the argument.

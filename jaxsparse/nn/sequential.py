@@ -14,7 +14,8 @@ from jaxsparse.recorder import Recorder
 
 class SequentialCall:
     """The call of both layers. A layer that names "mask", "recorder" or "use_running_average" in
-    `TAKES` is handed it; a recorder goes no further than the layer behind the one that recorded.
+    `TAKES` gets it as an argument; a recorder is passed only to the layer after the one that
+    recorded it.
     """
 
     def __call__(
@@ -37,8 +38,7 @@ class SequentialCall:
             records, or `js.bounded.Activations`.
 
         Raises:
-            TypeError, ValueError: for masks that do not go with the layers; and what a layer
-                raises.
+            TypeError, ValueError: for masks that do not fit the layers; and what a layer raises.
         """
         this: Any = self
         layers: Sequence[Callable[..., Any]] = this.layers

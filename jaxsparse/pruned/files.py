@@ -79,7 +79,7 @@ def encode(plan: Plan, values: jax.Array) -> bytes:
 
 
 def write(path: str | Path, data: bytes) -> None:
-    """Write `data` to `path`, whole or not at all, for whomever the umask lets read it."""
+    """Write `data` to `path`, whole or not at all, with the permissions that the umask gives."""
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path={str(path)!r}: there is no folder {str(path.parent)!r}")
@@ -101,7 +101,7 @@ def load(path: str | Path) -> tuple[Plan, jax.Array]:
     """Read a plan and its values.
 
     Raises:
-        OSError: when there is no such file to read.
+        OSError: when the file cannot be read.
         ValueError: when the file is truncated, altered, or not a plan, saying what is wrong.
     """
     data = Path(path).read_bytes()

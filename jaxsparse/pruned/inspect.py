@@ -47,8 +47,8 @@ def inspect(
             `jax.experimental.sparse`; with kind="conv" [kh, kw, C/groups, O]. float32, bfloat16 or
             float16 (float64 becomes float32), finite.
         kind: "matmul" or "conv".
-        mask: bool of w's shape: which weights are kept, zeros among them; what it leaves out must
-            be zero or is dropped. None keeps what is not zero.
+        mask: bool of w's shape: which weights are kept, zeros among them; the others are dropped.
+            None keeps what is not zero.
         groups: of a convolution.
 
     Returns:

@@ -34,7 +34,7 @@ def magnitude(
         granularity: inputs x outputs of a block.
 
     Returns:
-        bool of w's shape: what is kept.
+        bool of w's shape: the weights to keep.
 
     Raises:
         TypeError: when an argument is not an array, number or pair of ints; for a w that is traced,

@@ -117,7 +117,7 @@ class PrunedWeight:
                 becomes float32). Unless it is traced, the values are a numpy array.
 
         Raises:
-            TypeError: for no such array, or another dtype.
+            TypeError: when `weight` is not an array, or has another dtype.
             ValueError: when the shape differs.
         """
         return PrunedWeight.of_kernel(self.plan, weight)
@@ -129,8 +129,8 @@ class PrunedWeight:
         return PrunedWeight(_kept(plan, weight), plan)
 
     def to_dense(self) -> jax.Array:
-        """The weight with zeros where it is pruned: [k, n], or [kh, kw, C/groups, O]; behind the
-        leading axes of its values, if they have some.
+        """The weight with zeros where it is pruned: [k, n], or [kh, kw, C/groups, O], after the
+        leading axes of its values, if there are any.
         """
         where = dense_index(self.pattern, self.shape)
         lead = self.values.shape[:-1]
@@ -151,9 +151,9 @@ class PrunedWeight:
         """Read what `save` wrote. Nothing in the file is ever executed.
 
         Raises:
-            OSError: when there is no such file to read.
-            ValueError: when the file is truncated, altered, of another version, or no such plan,
-                saying what is wrong.
+            OSError: when the file cannot be read.
+            ValueError: when the file is truncated, altered, of another version, or does not hold a
+                plan, saying what is wrong.
         """
         plan, values = load(path)
         return PrunedWeight(values, plan)

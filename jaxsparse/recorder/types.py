@@ -42,7 +42,7 @@ class Recorder:
             never read, unless `stored`.
         segment: elements of a segment; the last one of a row may be shorter.
         upper: the bound that `UPPER` stands for.
-        stored: whether the values under a set code are in memory all the same, and may be read: a
+        stored: whether the values under a set code are nevertheless in memory and may be read: a
             convolution writes all of its result.
     """
 

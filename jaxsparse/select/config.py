@@ -82,8 +82,8 @@ def config(
             pays, else "static".
         implementation: what every op runs that is not given an `implementation=` of its own:
             "cuda", "cpu", "reference", or a sequence of them; an op that has none of them raises.
-        variant: a name (`js.variants(op)`), which every op inside takes and no other; or a Variant,
-            which the calls of its own op take.
+        variant: a name (`js.variants(op)`), which every op inside must be able to run; or a
+            Variant, which concerns the calls of its own op only.
         policy: your own function `policy(problem, options)` that chooses the variant. It is called
             while an op is traced, once for each problem and for each platform that the call may be
             lowered for; its answer is kept. `problem` is a `js.select.Problem`: `op`, `platform`
@@ -99,7 +99,8 @@ def config(
             index that was built outside of the block keeps its order.
         tuning: a table to choose from instead of the shipped one.
 
-    What is not given keeps its value from outside. The settings are part of the jit key.
+    Settings that are not given keep their value from outside the block. They are part of the jit
+    key.
 
     Returns:
         A context manager; `with js.config(...) as settings`.
@@ -152,11 +153,11 @@ def _within(
 
 @contextlib.contextmanager
 def checked() -> Iterator[None]:
-    """Turn data-dependent flags into errors: an overflowing index raises when an op uses it, group
-    sizes, row indices and experts out of range raise in the op that they are given to (a negative
-    expert is none, and no error).
+    """Turn flags for faults in the data into errors: an index that overflows raises when an op uses
+    it; group sizes, row indices and experts out of range raise in the op that they are given to. (A
+    negative expert stands for no expert and does not raise.)
 
-    Each check costs a call back to the host, so this is for finding a fault, not for production.
+    Each check costs a call back to the host: use it to find a fault, not in production.
 
     Raises:
         ValueError: from an op that is called eagerly, outside of jit.

@@ -177,11 +177,11 @@ def explain(
     Returns:
         An Explanation; print it. Each Call says which implementation and variant ran, how many
         tiles (rows, blocks: its `unit`) were active and skipped, and why the other implementations
-        and variants did not run. Tiles that pass the index's capacity count as active; the line
-        about overflow says that some were left out. Blocks are those of all masks of a product,
-        added up. Calls are those of the forward pass: of gradients only that of a convolution's
-        kernel is listed, also where nothing asks for it, with the counts of the forward's index; an
-        index that an op builds itself is not.
+        and variants did not run. Tiles past the index's capacity count as active; a line about the
+        overflow says that some were left out. Blocks are those of all masks of a product, added up.
+        The calls are those of the forward pass. Of the gradients only that of a convolution's
+        kernel is listed, with the counts of the forward pass's index, even if the function does not
+        compute it. An index that an op builds itself is not listed.
 
     Raises:
         TypeError: when `fn` is not callable; for a string among the arguments that is not named in

@@ -31,7 +31,7 @@ class Option:
         variant: `js.Variant`: its op, platform, name, and the fields of its row.
         us: the expected time in microseconds, the mean over typical masks; None if not measured.
         default: whether the default is this variant, or chooses among several that include it.
-        on_device: whether it is part of the custom call that chooses on the device. A function of
+        on_device: whether the custom call that chooses on the device contains it. A function of
             the density that chooses among such options needs no round trip to the host.
     """
 

@@ -35,15 +35,16 @@ class TuningTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was measured on one kind of device. Hashable: it may be a jit key
     (`js.config(tuning=)`).
 
-    `a | b` is both, b first where they tell the same thing. `save` and `load` are files of it.
+    `a | b` combines two tables; where both hold an entry, that of b is taken. `save` writes a table
+    to a file and `load` reads it.
 
     Attributes:
         device: the kind, as JAX names it; "cpu" is every CPU.
         measured: when, where and how.
         entries: ladders, for choices while tracing and by `lax.switch`.
-        tile: that an index has when the user names none.
+        tile: the tile of an index for which the user gives none.
         processors: multiprocessors that the rates were measured on.
-        rates: what a choice on the device is made from.
+        rates: of the variants, from which a choice on the device is made.
         constants: of costs and rules. An op takes them from its device's own table, shipped,
             calibrated or estimated, and never from `js.config(tuning=)`.
         format, schema, library: what the file is, the version of its fields, and of the library

@@ -89,20 +89,19 @@ def _beside() -> dict[str, list[tuple[str, str]]]:
 
 
 def variants(op: Op | Single) -> list[Variant]:
-    """The variants of `op`, on every platform that this build has kernels for; none where an op has
-    one way on each platform.
+    """The variants of `op`, on every platform that this build has kernels for; none for an op with
+    a single kernel on each platform.
 
-    `js.config(variant=)` takes each of them. The name alone speaks to "masked_conv",
-    "masked_dense", "masked_matmul", "kept_matmul", "grouped_matmul", "pruned_matmul",
-    "pruned_conv", "sparse_attention" and "sparse_ffn"; of the other ops it takes the Variant
-    itself.
+    `js.config(variant=)` takes each of them. A name alone concerns "masked_conv", "masked_dense",
+    "masked_matmul", "kept_matmul", "grouped_matmul", "pruned_matmul", "pruned_conv",
+    "sparse_attention" and "sparse_ffn"; for the other ops pass the Variant itself.
 
     Args:
         op: the name of an op, as `js.explain` reports it; "masked_conv_dkernel" is the gradient of
             a convolution's kernel, whose variants are CUDA's only.
 
     Raises:
-        ValueError: when there is no such op.
+        ValueError: when there is not an op of that name.
     """
     if op not in (*OPS, *SINGLE):
         raise ValueError(f"op={op!r} is not one of {', '.join(sorted((*OPS, *SINGLE)))}")

@@ -34,9 +34,10 @@ def tune(
     cache: bool | str | Path = True,
     progress: bool = True,
 ) -> TuningTable:
-    """Measure the variants of every op that `fn(*args)` calls and that has several, and tabulate
-    which to run: for each problem a ladder over the density, and rates, from which a GPU chooses by
-    itself. What `js.pruned.tune` measured for one weight goes before the table.
+    """Measure the variants of every op that `fn(*args)` calls and that has several, and make a
+    table of which to run: for each problem a ladder (variants ordered by density), and rates, from
+    which a GPU chooses by itself. What `js.pruned.tune` measured for one weight takes precedence
+    over the table.
 
     Ops with a `TileIndex` (`masked_conv`, `masked_dense`) are measured on `masks`. The others are
     measured on what a run of `fn(*args)` gives them: masks, lists of blocks, group sizes,
@@ -45,8 +46,8 @@ def tune(
 
     Every fourth mask is held out of the search. Where the choice from the new table is slower on
     the held-out masks than that from the shipped one, for `selection=None`, `"static"` or
-    `"switch"`, the problem keeps the shipped choice; of fewer than four masks all are both. The
-    ladder's variants are the greedy choice of at most `size` (within 1 - 1/e of the best set;
+    `"switch"`, the problem keeps the shipped choice. Fewer than four masks are all used for both.
+    The ladder's variants are the greedy choice of at most `size` (within 1 - 1/e of the best set;
     DynaSpa, section 3.2).
 
     Use the result with `js.config(tuning=table)`; `table.save(path)` keeps it, and
@@ -55,32 +56,33 @@ def tune(
     Args:
         fn: a function that may be jitted. It is run once where an op in it has no `TileIndex`, else
             traced alone; gradients in it are tuned as well.
-        *args: its arguments: arrays, or pytrees of them. Shapes (`jax.ShapeDtypeStruct`) do where
-            no op is measured on what a run gives it.
+        *args: its arguments: arrays, or pytrees of them. Shapes (`jax.ShapeDtypeStruct`) suffice
+            where no op is measured on what a run gives it.
         masks: what ops with a `TileIndex` will see: the names of generators ("blobs", "fine_blobs",
             "edges", "rectangles", "random"), or masks bool[B, H, W] from real data (one, or a
             sequence of them), which are scaled to each op's size.
         densities: shares of active pixels (blocks, rows) to draw named masks and data at, at least
             one.
         size: the most variants in a ladder (the dense operation counts), at least 1.
-        least: the least variants in a ladder, the dense operation among them where it is above 1,
-            also where fewer are as fast: each is put where it costs least. At most `size`; there
+        least: the least number of variants in a ladder, also where fewer are as fast: each is put
+            where it costs least. Above 1, the dense operation is among them. At most `size`; there
             are no more than densities that were measured and variants that ran.
         calls: in a timed chain, at least 1.
         samples: timed rounds, at least 1.
-        share: of the measurements, variants times masks, that a search makes to find the at most
-            `size` variants that are then measured on every mask; 1 measures all and searches
-            nothing. A learned cost model proposes (DynaSpa, Algorithm 1); it needs scikit-learn
-            (`pip install 'jaxsparse[tune]'`). What the shipped table takes is measured, too.
+        share: the share of the measurements (variants times masks) that a search makes to find the
+            at most `size` variants that are then measured on every mask; 1 measures all, without
+            a search. A learned cost model proposes what to measure (DynaSpa, Algorithm 1); it needs
+            scikit-learn (`pip install 'jaxsparse[tune]'`). What the shipped table chooses is
+            measured, too.
         budget: how many measurements to make over all problems, each of one variant on one mask;
             each problem is measured on one mask at least. None has no limit.
-        minutes: no mask is begun after that; None has no limit. What `budget` and `minutes` leave
-            out is measured by the next call with the same arguments and a cache.
-        seed: of the order in which masks are measured, and so of those that are held out.
+        minutes: the time after which no further mask is begun; None has no limit. What `budget` and
+            `minutes` leave out is measured by the next call with the same arguments and a cache.
+        seed: decides the order in which masks are measured, and so which are held out.
         merge: return the shipped table of this device with what was measured in it; False returns
             that alone.
         cache: keep measurements in the user's cache, or in this folder, after each mask, and take
-            them from there; False measures anew.
+            them from there; False neither reads nor keeps any.
         progress: a progress bar on standard error.
 
     Returns:

@@ -76,8 +76,9 @@ def tune(
 ) -> PrunedWeight:
     """Measure every executor and its tunables on calls like `x`; keep what was fastest.
 
-    What runs by default and dense are measured first, whatever the time, so a tuned plan does not
-    lose to them; then the first choices of the other executors, then their further tunables. A
+    The default executor and dense are measured first, whatever the time, so a tuned plan is not
+    slower than they are; then the first choices of the other executors, then their further
+    tunables. A
     candidate that cannot be packed or compiled is left out with a warning. Results are kept on disk
     by device, version, pattern and call, so a second run measures nothing, unless the first ran out
     of time and this one has more.

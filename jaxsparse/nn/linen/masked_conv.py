@@ -14,14 +14,15 @@ from jaxsparse.nn.linen.layer import Layer
 class MaskedConv(conv.MaskedConvCall, Layer, linen.Conv):
     """flax's 2-D Conv, computed only where a spatial mask holds.
 
-    Every field of `flax.linen.Conv` with its name, default and meaning (`mask` is flax's mask on
-    the *weights*), and the same parameters: a checkpoint of a Conv loads unchanged, both ways.
-    Three more fields:
+    It has every field of `flax.linen.Conv` with its name, default and meaning (`mask` is flax's
+    mask on the *weights*), and the same parameters: a checkpoint of a Conv loads unchanged, both
+    ways. Three more fields:
 
     Attributes:
-        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
-        record: with activation="relu6", return the result's exact recorder, too: codes of all
-            channels of a pixel (True), or of so many at a time. `Sequential` hands it on.
+        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused after the bias.
+        record: with activation="relu6", return the result's exact recorder, too: one code for all
+            channels of a pixel (True), or for each run of this many channels (an int).
+            `Sequential` passes it to the next layer.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Raises:

@@ -15,11 +15,11 @@ from jaxsparse.nn.linen.layer import Layer
 class MaskedDense(MaskedDenseCall, Layer, linen.Dense):
     """flax's Dense, computed only where a token mask holds.
 
-    Every field of `flax.linen.Dense` with its name, default and meaning, and the same parameters:
-    a checkpoint of a Dense loads unchanged, both ways. Two more fields:
+    It has every field of `flax.linen.Dense` with its name, default and meaning, and the same
+    parameters: a checkpoint of a Dense loads unchanged, both ways. Two more fields:
 
     Attributes:
-        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
+        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused after the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Raises:

@@ -16,13 +16,13 @@ from jaxsparse.pruned.weight import PrunedWeight
 class PrunedDense(Layer, linen.Dense):
     """flax's Dense that only multiplies by the kept entries of its kernel.
 
-    Every field of `flax.linen.Dense` with its name, default and meaning, and the same parameters:
-    a checkpoint of a Dense loads unchanged, both ways. The kernel's entries that the plan prunes
-    are neither read nor trained. Three more fields:
+    It has every field of `flax.linen.Dense` with its name, default and meaning, and the same
+    parameters: a checkpoint of a Dense loads unchanged, both ways. The kernel's entries that the
+    plan prunes are neither read nor trained. Three more fields:
 
     Attributes:
         pruned: from `js.pruned.inspect`: which entries are kept (its values are not used).
-        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
+        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused after the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Raises:
@@ -59,13 +59,13 @@ class PrunedDense(Layer, linen.Dense):
 class PrunedConv(Layer, linen.Conv):
     """flax's 2-D Conv that only multiplies by the kept entries of its kernel.
 
-    Every field of `flax.linen.Conv` with its name, default and meaning (but `mask`: the plan is the
-    mask; and padding "CAUSAL", which is for 1-D), and the same parameters: a checkpoint of a Conv
-    loads unchanged, both ways. Three more fields:
+    It has every field of `flax.linen.Conv` with its name, default and meaning (but `mask`: the plan
+    is the mask; and padding "CAUSAL", which is for 1-D), and the same parameters: a checkpoint of a
+    Conv loads unchanged, both ways. Three more fields:
 
     Attributes:
         pruned: from `js.pruned.inspect(kernel, kind="conv")`: which entries are kept.
-        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
+        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused after the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Raises:

@@ -25,8 +25,8 @@ from jaxsparse.nn.types import Initializer, MaskedPadding, Steps
 class MaskedConv(conv.MaskedConvCall, Layer, nnx.Conv):
     """flax's 2-D Conv, computed only where a spatial mask holds.
 
-    Every argument of `flax.nnx.Conv` with its name, default and meaning (`mask` is flax's mask on
-    the *weights*), and the same parameters: the state of a Conv loads unchanged, both ways.
+    It has every argument of `flax.nnx.Conv` with its name, default and meaning (`mask` is flax's
+    mask on the *weights*), and the same parameters: the state of a Conv loads unchanged, both ways.
     Three more arguments, `activation`, `record` and `implementation`:
 
     Args:
@@ -34,15 +34,16 @@ class MaskedConv(conv.MaskedConvCall, Layer, nnx.Conv):
         out_features: channels of the result.
         kernel_size: two ints.
         strides: one or two positive ints; None is 1.
-        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
-        record: with activation="relu6", return the result's exact recorder, too: codes of all
-            channels of a pixel (True), or of so many at a time. `Sequential` hands it on.
+        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused after the bias.
+        record: with activation="relu6", return the result's exact recorder, too: one code for all
+            channels of a pixel (True), or for each run of this many channels (an int).
+            `Sequential` passes it to the next layer.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
 
     Arguments as in flax: padding, kernel_dilation, feature_group_count, use_bias, mask, dtype,
     param_dtype, precision, kernel_init, bias_init, promote_dtype, preferred_element_type,
-    kernel_metadata and bias_metadata. Not taken: input_dilation and conv_general_dilated.
+    kernel_metadata and bias_metadata. Not accepted: input_dilation and conv_general_dilated.
 
     Raises:
         ValueError: for an option that the masked form cannot take: a kernel that is not 2-D,

@@ -25,18 +25,18 @@ from jaxsparse.nn.types import Initializer
 class MaskedDense(MaskedDenseCall, Layer, nnx.Linear):
     """flax's Linear, computed only where a token mask holds.
 
-    Every argument of `flax.nnx.Linear` with its name, default and meaning, and the same
+    It has every argument of `flax.nnx.Linear` with its name, default and meaning, and the same
     parameters: the state of a Linear loads unchanged, both ways. Two more arguments:
 
     Args:
         in_features: width of the input.
         out_features: width of the result.
-        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
+        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused after the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
 
     Arguments as in flax: use_bias, dtype, param_dtype, precision, kernel_init, bias_init,
-    promote_dtype, preferred_element_type, kernel_metadata and bias_metadata. Not taken:
+    promote_dtype, preferred_element_type, kernel_metadata and bias_metadata. Not accepted:
     dot_general.
 
     Raises:

@@ -37,19 +37,19 @@ class MaskedNorm(norm.MaskedNormCall, Layer, nnx.Module):
         kind: what shares a mean and a variance: "batch", all active positions of a channel;
             "group", the active positions of a sample and the channels of a group; "layer", the
             channels of a position.
-        num_groups: of kind="group"; None where `group_size` says it.
+        num_groups: with kind="group"; None where `group_size` is given.
         group_size: channels of a group; then `num_groups` is None.
-        use_running_average: of kind="batch": normalise by the running averages, in place of the
+        use_running_average: with kind="batch": normalise by the running averages, in place of the
             batch's own statistics.
-        momentum: of the running averages. A batch without an active position leaves them.
+        momentum: of the running averages. A batch without an active position does not change them.
         epsilon: added to the variance; None is flax's own of that kind: 1e-5 for "batch", 1e-6 for
             the others.
         dtype: of the result; None is that of inputs and parameters, promoted.
         param_dtype: of the parameters.
         use_bias: whether a bias is added.
         use_scale: whether there is a factor.
-        bias_init: zeros.
-        scale_init: ones.
+        bias_init: initialiser of the bias; zeros by default.
+        scale_init: initialiser of the factor; ones by default.
         axis_name: a mapped axis (`jax.shard_map`) over whose devices a batch's statistics are
             taken. Under plain jit with sharded arrays they are those of the whole batch without it.
         axis_index_groups: groups of devices of that axis, as in `jax.lax.psum`.

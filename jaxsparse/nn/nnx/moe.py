@@ -21,7 +21,7 @@ from jaxsparse.nn.types import Initializer, RoutingRule
 
 class MoE(moe.MoECall, Layer, nnx.Module):
     """A mixture of experts: each token goes through `top_k` of `num_experts` two-layer networks.
-    Dropless.
+    It is dropless: there is no capacity that tokens could exceed.
 
     Parameters, all without bias: `router` [d, num_experts]; `up` [num_experts, d, hidden]; `down`
     [num_experts, hidden, d]; and with activation "swiglu" `gate` [num_experts, d, hidden]. An
@@ -45,8 +45,8 @@ class MoE(moe.MoECall, Layer, nnx.Module):
         kernel_init: initialiser of the experts.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         expert_axis: mesh axis, or a tuple of them, over which both the experts and the inputs are
-            split, so that tokens are to be sent to their experts (`js.dispatch`); None: no token is
-            sent. On one device it has no effect.
+            split, so that tokens are sent to their experts (`js.dispatch`); None: no token is sent.
+            On one device it has no effect.
         rngs: `nnx.Rngs` that the parameters are drawn from.
 
     Raises:

@@ -31,7 +31,7 @@ from jaxsparse.pruned.weight import PrunedWeight
 class PrunedDense(Layer, nnx.Linear):
     """flax's Linear that only multiplies by the kept entries of its kernel.
 
-    Every argument of `flax.nnx.Linear` with its name, default and meaning, and the same
+    It has every argument of `flax.nnx.Linear` with its name, default and meaning, and the same
     parameters: the state of a Linear loads unchanged, both ways. The kernel's entries that the plan
     prunes are neither read nor trained. Three more arguments:
 
@@ -39,12 +39,12 @@ class PrunedDense(Layer, nnx.Linear):
         in_features: width of the input.
         out_features: width of the result.
         pruned: from `js.pruned.inspect`: which entries are kept (its values are not used).
-        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
+        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused after the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
 
     Arguments as in flax: use_bias, dtype, param_dtype, precision, kernel_init, bias_init,
-    promote_dtype, preferred_element_type, kernel_metadata and bias_metadata. Not taken:
+    promote_dtype, preferred_element_type, kernel_metadata and bias_metadata. Not accepted:
     dot_general.
 
     Raises:
@@ -121,9 +121,9 @@ class PrunedDense(Layer, nnx.Linear):
 class PrunedConv(Layer, nnx.Conv):
     """flax's 2-D Conv that only multiplies by the kept entries of its kernel.
 
-    Every argument of `flax.nnx.Conv` with its name, default and meaning (but `mask`: the plan is
-    the mask), and the same parameters: the state of a Conv loads unchanged, both ways. Three more
-    arguments:
+    It has every argument of `flax.nnx.Conv` with its name, default and meaning (but `mask`: the
+    plan is the mask), and the same parameters: the state of a Conv loads unchanged, both ways.
+    Three more arguments:
 
     Args:
         in_features: channels of the input.
@@ -131,14 +131,14 @@ class PrunedConv(Layer, nnx.Conv):
         kernel_size: two ints.
         strides: one or two positive ints; None is 1.
         pruned: from `js.pruned.inspect(kernel, kind="conv")`: which entries are kept.
-        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused behind the bias.
+        activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), fused after the bias.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
         rngs: `nnx.Rngs` that the parameters are drawn from.
         padding: as in flax; "CAUSAL" is for 1-D.
 
     Arguments as in flax: kernel_dilation, feature_group_count, use_bias, dtype, param_dtype,
     precision, kernel_init, bias_init, promote_dtype, preferred_element_type, kernel_metadata
-    and bias_metadata. Not taken: input_dilation, mask and conv_general_dilated.
+    and bias_metadata. Not accepted: input_dilation, mask and conv_general_dilated.
 
     Raises:
         TypeError, ValueError: without a plan for a convolution of these channels, window and

@@ -1,5 +1,5 @@
-"""`bounded_matmul`: the public face. Checks at trace time, then one layer on whatever platform
-runs."""
+"""`bounded_matmul`: the public function. Checks at trace time, then runs one layer on the platform
+of the call."""
 
 from __future__ import annotations
 
@@ -69,8 +69,9 @@ def bounded_matmul(
 ) -> Activations:
     """One saturated layer: y = min(max(x W + b, 0), upper), and the recorder of y.
 
-    Codes are exact for any weights: set and cleared at every layer, for every segment. What a set
-    code stands for is neither read nor written; rows that the layer's proofs decide are not
+    The recorder holds a code for each segment of a row that is all zero or all at the bound. Codes
+    are exact for any weights: set and cleared at every layer, for every segment. Values that a set
+    code stands for are neither read nor written; rows that the layer's proofs decide are not
     computed.
 
     Differentiable in the values, and in the layer's weights and bias (`Layer.with_values`): the
@@ -84,17 +85,17 @@ def bounded_matmul(
             row), "slab" (a block per row and slab of outputs), "column" (blocks of images x
             neurons, decided rows pruned), "converged" (images equal to one of a few among them are
             not computed; `js.bounded.converged` is the whole stack, with threshold and tolerance).
-            None: "row" where there are few entries for the values that it reads, else "column",
-            for few images spread wider. The CPU kernel has one way, vectorised over images, and
-            takes them all. Segments that a GPU has no room to note in that way (more than 48,000 in
-            a row for "row", of more than 390,000 outputs for "column") go by slabs.
+            None: "row" where the layer has few entries for each input, else "column"; with few
+            images the work is split into more blocks. The CPU kernel has one way, vectorised over
+            images, for all of them. Where a GPU has no room for the segments (more than 48,000 in a
+            row for "row", of more than 390,000 outputs for "column"), "slab" runs.
         record: False writes every value and sets no code.
         segment: elements that one code stands for; None chooses by `js.recorder.choose_segment`.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:
         Activations of float32[batch, n_out]: call `.materialize()` to read the values; `.values`
-        holds nothing of use where a code is set.
+        is undefined where a code is set.
 
     Raises:
         TypeError, ValueError: for a wrong type, rank, width or option, naming the argument.

@@ -2,11 +2,11 @@
 what differs from them.
 
 Deep in such a network most images end in one of a few states. Some of them become centroids; an
-image whose residue from its centroid is empty is neither read nor computed again, it has its
-centroid's results. The others go on as they are, and join when they have converged. Exact at
-tolerance 0: only equal rows share. The scheme is SNICIT's (Jiang, Huang, Yu, Ho: Accelerating
-Sparse Neural Network Inference via Compression at Inference Time on GPU, 2023); residues are kept
-per image, not per element.
+image whose residue from its centroid is empty is neither read nor computed again: it has its
+centroid's results. The others are computed in full, and join when they have converged. This is
+exact at tolerance 0: only equal rows share. The scheme is SNICIT's (Jiang, Huang, Yu, Ho:
+Accelerating Sparse Neural Network Inference via Compression at Inference Time on GPU, 2023);
+residues are kept per image, not per element.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def converged(
     residues.
 
     Args:
-        layers: `Layer`s whose widths chain.
+        layers: `Layer`s, each as wide as the result of the one before it.
         threshold: the layer after which images become centroids and residues.
         tolerance: elements that differ by no more count as equal; 0 is exact.
         centroids: how many images become one.
@@ -56,8 +56,8 @@ def converged(
         it under jit: outside of it every call traces all layers.
 
     Raises:
-        ValueError: for no layers, widths that do not chain, a negative threshold or tolerance, or
-            fewer than one centroid.
+        ValueError: without layers, for widths that do not fit, a negative threshold or tolerance,
+            or fewer than one centroid.
         TypeError: for another type of these, and when what is returned is differentiated.
             What is returned raises ValueError for images that are sharded over Explicit mesh axes:
             centroids are chosen among all images.

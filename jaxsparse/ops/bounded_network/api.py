@@ -55,8 +55,8 @@ def network(
     """Pack a stack of layers for one call.
 
     Args:
-        layers: `Layer`s whose widths chain; taken one at a time, so a generator needs no room for
-            all.
+        layers: `Layer`s, each as wide as the result of the one before it; taken one at a time, so
+            a generator need not hold all of them in memory.
         fold: carry distinct values only. False computes every output (inspect the layers with
             fold=False as well).
         retire: stop computing rows that are proven decided. False computes every row to the end.
@@ -66,9 +66,9 @@ def network(
         A Network, callable with `Activations` or float32[batch, n_in].
 
     Raises:
-        TypeError: when `layers` is not a sequence (one layer is [layer]), an entry not a Layer,
-            `fold` or `retire` not a bool, or `implementation` neither a name nor a sequence.
-        ValueError: for no layers, widths that do not chain, or an unknown implementation.
+        TypeError: when `layers` is not a sequence (pass one layer as [layer]), an entry not a
+            Layer, `fold` or `retire` not a bool, or `implementation` neither a name nor a sequence.
+        ValueError: without layers, for widths that do not fit, or an unknown implementation.
     """
     fold, retire = check_bool("fold", fold), check_bool("retire", retire)
     return assemble(chain(layers, fold), retire, named(implementation))

@@ -1,5 +1,5 @@
-"""`grouped_matmul`: the public face. Checks at trace time, then hands arrays to the differentiable
-core.
+"""`grouped_matmul`: the public function. Checks at trace time, then hands arrays to the
+differentiable core.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def grouped_matmul(
     `row_weights[i]` it is added to row `scatter[i]` of the result (without `scatter`: it is row
     i). No permuted copy of lhs is written, and the combine needs no atomics: it adds in the sorted
     order, so results repeat bit by bit. Differentiable in lhs, rhs and row_weights, through the
-    same kernels, in both modes. The arguments stand in `ragged_dot`'s order; operands of two
-    dtypes, of integers or float64, and a result narrower than the operands are not taken.
+    same kernels, in reverse and forward mode. The arguments are in `ragged_dot`'s order; operands
+    of two dtypes, of integers or float64, and a result narrower than the operands are refused.
 
-    Defined for bad data: a negative group size counts as zero; groups that reach past the last
-    sorted row are cut off there; a sorted row that no group owns, or whose gather or scatter index
-    is out of range, is never read or written and contributes nothing (`js.checked()` raises
+    Bad data has a defined result: a negative group size counts as zero; groups that reach past the
+    last sorted row are cut off there; a sorted row that no group owns, or whose gather or scatter
+    index is out of range, is never read or written and contributes nothing (`js.checked()` raises
     instead). Rows of the result that nothing is added to are zero.
 
     Args:
@@ -75,9 +75,9 @@ def grouped_matmul(
         precision: as in jax.lax; float32 is multiplied as "highest" or as the platform's default.
         preferred_element_type: the result's dtype: lhs's dtype (default) or float32. Sums are
             float32 in any case; with `scatter` and a 16-bit result a GPU rounds each sorted row's
-            product to it before the rows are summed up (float32 asks for exact sums).
-        group_offset: None; `ragged_dot`'s, and not taken.
-        out_sharding: None; `ragged_dot`'s, and not taken.
+            product to it before the rows are summed up (float32 avoids that rounding).
+        group_offset: None; an argument of `ragged_dot` that is not supported.
+        out_sharding: None; an argument of `ragged_dot` that is not supported.
         gather: integers [m']: the row of lhs that each sorted row reads. Without it, m' = m.
         scatter: integers [m']: the row of the result that each sorted row is summed into;
             duplicates add up.

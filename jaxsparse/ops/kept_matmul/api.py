@@ -61,7 +61,7 @@ def kept_matmul(
         b: same dtype, [*batch, k, n].
         precision: as in jax.lax.
         preferred_element_type: the result's dtype: that of values (default) or float32.
-        density: the share of the blocks that is kept, about, as `js.masked_matmul` takes it.
+        density: roughly the share of the blocks that is kept, as `js.masked_matmul` takes it.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:

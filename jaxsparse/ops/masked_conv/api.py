@@ -1,4 +1,4 @@
-"""`masked_conv`: the public face. Checks at trace time, then hands arrays to the differentiable
+"""`masked_conv`: the public function. Checks at trace time, then hands arrays to the differentiable
 core.
 """
 
@@ -117,17 +117,17 @@ def masked_conv(
     """Convolution at the active pixels of the output only.
 
     `where(mask, activation(conv(x, kernel) + bias + residual), base)`, with `base=None` meaning
-    zeros. Exact: a pixel outside the mask is `base`, also inside an active tile, and what lies
-    outside the reach of the mask is never read (it may hold NaN). Differentiable in x, kernel,
-    bias, base and residual; the gradients touch active tiles only.
+    zeros. It is exact: a pixel outside the mask is `base`, also inside an active tile, and input
+    pixels that no pixel of the mask needs are never read (they may hold NaN). Differentiable in x,
+    kernel, bias, base and residual; the gradients touch active tiles only.
     Dense tiles inside a sparse image, with phantom reads and writes at their edges: DynaSpa 3.1.
 
     Args:
         x: float32, bfloat16 or float16 [B, H, W, C].
         kernel: same dtype as x, [kh, kw, C/groups, O].
         mask: which output pixels to compute: bool[B, Ho, Wo], or a `TileIndex` of it, built once
-            for many ops. One of a batch of 1 is that of every image. `js.mask.propagate` makes it
-            from the mask of x. With a mask of channels it may be None: every pixel.
+            for many ops. A mask of a batch of 1 holds for every image. `js.mask.propagate` makes
+            it from the mask of x. With a mask of channels it may be None: every pixel.
         strides: one or two positive ints.
         padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)), of which
             either may be one int.
@@ -142,12 +142,12 @@ def masked_conv(
         precision: as in jax.lax; "highest" multiplies float32 in float32, the default takes TF32 on
             a GPU.
         preferred_element_type: the result's dtype: x's dtype (default) or float32.
-        record: with activation="relu6", return the result's exact recorder, too: codes of all
-            channels of a pixel (True), or of so many at a time.
-        recorder: of x, as the layer before returned it. Outputs that see only pixels whose channels
-            are all zero or all at the bound are not multiplied, and such pixels are not read (they
-            may hold NaN), unless the recorder says that they are `stored`. What a code stands for
-            is a constant to derivatives.
+        record: with activation="relu6", return the result's exact recorder, too: one code for all
+            channels of a pixel (True), or for each run of this many channels (an int).
+        recorder: that of x, as the layer before returned it. Outputs that see only pixels whose
+            channels are all zero or all at the bound are not multiplied, and such pixels are not
+            read (they may hold NaN), unless the recorder says that they are `stored`. What a code
+            stands for is a constant to derivatives.
         in_channels: bool[C], which channels of x count; the others are taken as zero, even where
             they hold NaN. Needs groups=1 and no `recorder`.
         out_channels: bool[O], which output channels are computed; the others are `base`. Needs

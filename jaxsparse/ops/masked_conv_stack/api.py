@@ -92,8 +92,8 @@ def masked_conv_stack(
     residuals: Sequence[int | None] | None = None,
     implementation: Implementation = None,
 ) -> tuple[Float[Array, "B H W O"], ...]:
-    """Convolutions one after the other at the active pixels of one index: what an edit leaves to do
-    in a stack of residual blocks.
+    """Convolutions one after the other at the active pixels of one index: what has to be computed
+    in a stack of residual blocks after an edit of its image.
 
     Layer l is `masked_conv(input, kernels[l], mask, bias=biases[l], activation=activations[l],
     base=bases[l], residual=...)`, padded "SAME", of stride 1; its input is the result of the layer
@@ -103,8 +103,8 @@ def masked_conv_stack(
         x: float32, bfloat16 or float16 [B, H, W, C].
         kernels: of each layer, of x's dtype; O is C but for the last layer, which may have any
             number of outputs.
-        mask: bool[B, H, W] or of a batch of 1, or a `TileIndex` of it; tiles whose sides are
-            multiples of 8 are what one launch takes.
+        mask: bool[B, H, W] or of a batch of 1, or a `TileIndex` of it. One launch needs tiles whose
+            sides are multiples of 8.
         bases: what each result starts as, of its shape and of x's dtype; their buffers become the
             results' where they may be donated.
         biases: of each layer, None for none.

@@ -53,14 +53,14 @@ def masked_dense(
     """A dense layer at the tokens that count only: `where(mask, activation(x @ w + bias),
     base)`.
 
-    The other tokens are neither read (they may hold NaN) nor multiplied; so a padded batch costs
-    what its tokens cost. Differentiable in x, w, bias and base; the gradients touch the same
+    The other tokens are neither read (they may hold NaN) nor multiplied, so padding costs no
+    products. Differentiable in x, w, bias and base; the gradients touch the same
     tokens only.
 
     Args:
         x: float32, bfloat16 or float16 [*batch, d], one batch axis or more.
         w: same dtype as x, [d, n].
-        mask: bool[*batch] (`js.lengths_mask` makes one of lengths), or a `TileIndex` from
+        mask: bool[*batch] (`js.lengths_mask` makes one from lengths), or a `TileIndex` from
             `js.token_index`, built once for many layers. Leading axes of length 1 are broadcast.
         bias: [n], added in float32.
         activation: None, "relu", "relu6", "silu" or "gelu" (tanh form), applied before rounding.

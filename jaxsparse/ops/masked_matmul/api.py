@@ -1,5 +1,5 @@
-"""`masked_matmul`: the public face. Checks at trace time, then hands arrays to the differentiable
-core.
+"""`masked_matmul`: the public function. Checks at trace time, then hands arrays to the
+differentiable core.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def masked_matmul(
     """A matrix product in which blocks of the operands are zero and blocks of the result are not
     wanted.
 
-    `out_mask * ((a_mask * a) @ (b_mask * b))`, where a mask has one bool a block of its matrix.
+    `out_mask * ((a_mask * a) @ (b_mask * b))`; a mask has one bool for each block of its matrix.
     Masked entries of an operand count as zero and are never read into a product (they may hold
     NaN); masked entries of the result are zero. A NaN in an unmasked entry of b may or may not
-    reach the rows whose `a_mask` leaves out its column of a, and so the other way round: that
-    depends on the implementation and its tiles. Differentiable in a and b, and the gradients skip
+    reach the rows whose `a_mask` leaves out its column of a, and vice versa: that depends on
+    the implementation and its tiles. Differentiable in a and b, and the gradients skip
     the same blocks: that of a is computed only where `a_mask` holds.
 
     Args:
@@ -83,11 +83,11 @@ def masked_matmul(
         precision: as in jax.lax.
         preferred_element_type: the result's dtype: a's dtype (default) or float32. Sums are
             float32 in any case.
-        density: the share of the masks' blocks that are kept, about, where it is known when this is
-            traced (a pruning schedule); the result does not depend on it. On a GPU the dense
-            product of the masked operands is taken where it is the faster one at this share. The
-            value is rounded to the nearest twentieth (more than 0 stays more): so many traces, and
-            no more.
+        density: roughly the share of the masks' blocks that are kept, where it is known when this
+            is traced (a pruning schedule); the result does not depend on it. On a GPU the dense
+            product of the masked operands runs where it is faster at this share. The value is
+            rounded to the nearest twentieth (more than 0 stays more), so different values cause
+            at most twenty traces.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:

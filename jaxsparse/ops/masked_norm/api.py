@@ -1,4 +1,4 @@
-"""`masked_norm`: the public face. XLA fuses its sums, so there is one form for every platform."""
+"""`masked_norm`: the public function. XLA fuses its sums: there is one form for every platform."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def masked_norm(
     """Normalisation at active positions, by the statistics of active positions:
     `where(mask, (x - mean) / sqrt(var + epsilon) * scale + bias, base)`.
 
-    Other positions count in no statistic and are never read into one (they may hold NaN).
+    Other positions do not count in a statistic and are never read into one (they may hold NaN).
     Statistics and sums are float32, the variance from differences to the mean. Differentiable in
     x, scale, bias, mean, var and base.
 
@@ -106,13 +106,13 @@ def masked_norm(
             "group", the active positions of a sample (the first axis) and the channels of a group;
             "layer", the channels of a position.
         groups: of the channels, with kind="group".
-        scale: [C]; None is 1.
-        bias: [C]; None is 0.
+        scale: [C]; None means 1.
+        bias: [C]; None means 0.
         mean: given statistics, with `var`, in place of those of x: [C] of "batch", [B, groups] of
             "group", [*batch] of "layer".
         var: as `mean`.
         epsilon: added to the variance, a positive number.
-        base: what the other positions are, of x's shape and dtype; None means zeros.
+        base: the values of the other positions, of x's shape and dtype; None means zeros.
         return_statistics: return mean and var, too.
         implementation: None, "cuda", "cpu", "reference", or a sequence of them. XLA's own
             operations run in each case.

@@ -1,4 +1,4 @@
-"""`masked_pool`: the public face. XLA's windows, so there is one form for every platform."""
+"""`masked_pool`: the public function. XLA's windows, so there is one form for every platform."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def masked_pool(
         padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)).
             Positions in the padding do not count.
         kind: "max", or "avg": the mean over active positions, summed in float32.
-        base: what a window without an active position gives, of the result's shape and x's dtype;
+        base: the values of windows without an active position, of the result's shape and x's dtype;
             None means zeros.
         implementation: None, "cuda", "cpu", "reference", or a sequence of them. XLA's own
             operations run in each case.

@@ -1,4 +1,4 @@
-"""`pruned_conv`: the public face of a convolution with frozen weights."""
+"""`pruned_conv`: a convolution with frozen weights, as a user calls it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`pruned_matmul`: the public face. Checks at trace time, then hands arrays to the differentiable
-core.
+"""`pruned_matmul`: the public function. Checks at trace time, then hands arrays to the
+differentiable core.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def pruned_matmul(
         preferred_element_type: the result's dtype: x's dtype (default) or float32. Sums are float32
             in any case.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
-            Which executor runs is chosen by shape, sparsity, batch and device; dense is one of
-            them (`js.explain` says; `js.config(variant="strips")` demands one).
+            The executor is chosen by shape, sparsity, batch and device; dense is one of them.
+            `js.explain` says which ran; `js.config(variant="strips")` selects one.
 
     Returns:
         [*batch, n].

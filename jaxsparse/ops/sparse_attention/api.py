@@ -1,4 +1,4 @@
-"""`sparse_attention`: the public face. Checks at trace time, then hands arrays to the core."""
+"""`sparse_attention`: the public function. Checks at trace time, then hands arrays to the core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sparse_ffn`: the public face. Checks at trace time, then hands arrays to the core."""
+"""`sparse_ffn`: the public function. Checks at trace time, then hands arrays to the core."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def sparse_ffn(
     is zero for every token are skipped as well where memory allows it. With more tokens XLA
     computes the first product. Zeros are skipped after it on a CPU where at most 3 % of the
     activations are not zero, and on a GPU, with 2,048 tokens or more in 16-bit dtypes, where at
-    most 2 % are not; else the rest is dense, and so are gradients on a GPU. `js.explain` says which
-    ran, and how many activations were not zero.
+    most 2 % are not. Otherwise dense products run, as they do for gradients on a GPU. `js.explain`
+    says which ran, and how many activations were not zero.
 
     Differentiable in all arrays. The backward pass has the same zeros: an activation where act is
-    0, or that top_k leaves out, passes no gradient on. Rows of w_down, and columns of w_up behind a
-    gate, that every token skips may or may not be read: where they hold NaN or infinity, the result
-    may, too.
+    0, or that top_k leaves out, does not pass a gradient on. Rows of w_down, and columns of w_up
+    behind a gate, that every token skips may or may not be read: where they hold NaN or infinity,
+    the result may, too.
 
     Args:
         x: float32, bfloat16 or float16 [*batch, d], one axis or more. The tokens are the leading

@@ -48,7 +48,8 @@ def top_experts(
 ) -> TopExperts:
     """The `top_k` experts of each token with the greatest logits, and their softmax probabilities.
 
-    Of equal logits the lower expert goes first, as in `jax.lax.top_k`; a NaN goes before all.
+    Of equal logits the expert with the lower number goes first, as in `jax.lax.top_k`; a NaN goes
+    before all numbers.
 
     Args:
         logits: float32 [t, experts].

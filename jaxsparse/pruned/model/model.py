@@ -109,20 +109,21 @@ class PrunedModel:
 
     def apply(self, module: Module) -> Module:
         """A model that runs on the plans: `module` whose planned Dense (nnx: Linear) and Conv
-        layers multiply by the kept weights, everything else as it is. For inference: the plans'
+        layers multiply by the kept weights; nothing else changes. It is for inference: the plans'
         values are constants of what is compiled. To train, see `js.nn.pruned`.
 
         Args:
-            module: of linen, not bound; the result's `init`, `apply` and calls take the same
-                variables, of whose planned kernels only the shapes count. Of nnx; the result is a
-                copy, whose planned kernels have zeros.
+            module: a linen module that is not bound, or an nnx module. The result of a linen module
+                takes the same variables in `init`, `apply` and calls, and reads only the shapes of
+                planned kernels. That of an nnx module is a copy, whose planned kernels have zeros.
 
         Returns:
             A module of the same kind.
 
         Raises:
-            TypeError, ValueError: for no flax module; for a plan whose path has no such layer, one
-                of another shape or with other groups, naming the path (linen: when it is called).
+            TypeError, ValueError: when `module` is not a flax module; for a plan whose path does
+                not lead to a Dense, Linear or Conv layer of its shape and groups, naming the path
+                (linen: when it is called).
         """
         return package.applied(self, module)
 

@@ -30,19 +30,19 @@ def prune_model(
 ) -> PrunedModel:
     """Prune every eligible kernel of a parameter tree by magnitude, and plan it.
 
-    Eligible is a leaf called "kernel" with two axes (a Dense) or four (a 2-D Conv) of at least
-    `smallest` weights, float32, bfloat16 or float16 (float64 becomes float32); of a leaf that is
-    not, the report says why.
+    A leaf is eligible if it is called "kernel", has two axes (a Dense) or four (a 2-D Conv) and at
+    least `smallest` weights, in float32, bfloat16 or float16 (float64 becomes float32). For every
+    other leaf the report says why it is not.
 
     Args:
         params: flax parameters (linen's dicts, nnx's state) or any pytree of arrays.
-        sparsity: share of each kernel to prune: a number, a number for each path (others are left),
-            or a function of (path, kernel).
+        sparsity: share of each kernel to prune: a number, a number for each path (others stay
+            dense), or a function of (path, kernel).
         positions: rows of a product, or pixels of a convolution's result, that the estimates of
             the report are for.
         smallest: kernels with fewer weights are left dense.
-        groups: feature_group_count of each grouped convolution, by path; 1 for the others, which
-            the report says.
+        groups: feature_group_count of each grouped convolution, by path; for the others 1 is
+            assumed, as the report says.
 
     Returns:
         A `PrunedModel`: plans by path, and the report.
