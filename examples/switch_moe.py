@@ -7,8 +7,8 @@ padded experts with room for the longest of this batch, for `jax.lax.ragged_dot`
 installed, its grouped product runs the experts of one layer beside `js.grouped_matmul`.
 
 `python examples/switch_moe.py [--quick | --full] [--experts N ...] [--layers N] [--batch N]
-[--dtype bfloat16] [--out DIR]`. `--full` is Switch-base with 8 to 256 experts, for a GPU; the 256
-take 30 GB in bfloat16, and a training step about three times that.
+[--dtype bfloat16] [--out DIR]`. `--full` is Switch-base with 8 to 256 experts, for a GPU; 256
+experts are 29 GB of bfloat16 weights, and a training step holds as much again for their gradients.
 """
 
 import functools
