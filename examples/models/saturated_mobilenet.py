@@ -95,7 +95,7 @@ def initial(blocks: tuple[Block, ...], use_bias: bool, side: int = 32) -> Params
     first, second, third = jax.random.split(jax.random.key(0), 3)
     he = jax.nn.initializers.he_normal()
     found: Params = features.init(first, jnp.zeros((1, side, side, 1)))["params"]
-    found = jax.tree.map(lambda v: 1.6 * v if v.ndim > 1 else v, found)  # lecun_normal, of ReLU6
+    found = jax.tree.map(lambda v: 2**0.5 * v, found)  # flax's are for no activation
     hidden = {"kernel": he(second, (LAST, HIDDEN)), "bias": jnp.zeros(HIDDEN)}
     logits = {"kernel": he(third, (HIDDEN, 10)), "bias": jnp.zeros(10)}
     return {"features": found, "hidden": hidden, "logits": logits}
@@ -126,5 +126,6 @@ def recorded(form: Form, params: Params, images: jax.Array) -> dict[str, jax.Arr
     for block, layers in kept["intermediates"].items():
         if block.startswith("block"):
             for name in ("expand", "depthwise"):
-                found[f"{block}/{name}"] = layers[name]["__call__"][0]
+                # flax's own Conv is called within: the layer's result comes after it.
+                found[f"{block}/{name}"] = layers[name]["__call__"][-1]
     return found

@@ -31,6 +31,8 @@ def test_forms_agree(examples, use_bias):
         "block2/expand",
         "block2/depthwise",
     ]
+    for y in model.recorded(forms[0], params, given).values():
+        assert 0 == y.min() < y.max() <= model.UPPER
     if not use_bias:
         assert layers["block1/expand"].decided[0] > 0.3
         assert layers["block2/expand"].skipped > 0.2
