@@ -1,10 +1,12 @@
 """An encoder-decoder of the shape of Switch-base (Switch Transformers, 2): T5's layers, where every
 other feed-forward network is a mixture of experts and each token goes through its best one.
 
-The experts in three forms of one set of weights. "padded": every expert has as many rows as its
-capacity, and tokens beyond it are dropped, as in the paper. "ragged": `jax.lax.ragged_dot` on rows
-sorted by expert. "sparse": `js.nn.linen.MoE`, which reads the rows of each expert where they are.
-The last two drop nothing. The form "dense" is another network: T5, without experts.
+The experts in four forms of one set of weights. "padded": every expert has as many rows as its
+capacity, and tokens beyond it are dropped, as in the paper. "whole": the same with room for the
+longest expert, which a program that serves another batch cannot know when it is compiled. "ragged":
+`jax.lax.ragged_dot` on rows sorted by expert. "sparse": `js.nn.linen.MoE`, which reads the rows of
+each expert where they are. The last three drop nothing. The form "dense" is another network: T5,
+without experts.
 
 Positions are learned; T5's bias of relative positions is left out.
 """
@@ -18,15 +20,15 @@ from jax import lax
 
 import jaxsparse as js
 
-FORMS = ("dense", "padded", "ragged", "sparse")
+FORMS = ("dense", "padded", "whole", "ragged", "sparse")
 HEAD = 64
 BALANCE = 0.01  # of the load-balance loss
 Params = dict[str, Any]
 
 
 class Config(NamedTuple):
-    """Sizes. `tokens`: of the encoder and of the decoder; `capacity`: rows of an expert of the form
-    "padded", over the mean.
+    """Sizes. `tokens`: of the encoder and of the decoder. Rows of an expert over the mean:
+    `capacity` in the form "padded", `longest` in "whole".
     """
 
     layers: int
@@ -36,6 +38,7 @@ class Config(NamedTuple):
     vocabulary: int
     tokens: tuple[int, int]
     capacity: float = 1.25
+    longest: float = 1.0
 
 
 class Batch(NamedTuple):
@@ -46,13 +49,23 @@ class Batch(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Logits [B,T,vocabulary]; the sum of the load-balance losses; how many of all tokens padded
-    experts dropped, as a share.
+    """Logits [B,T,vocabulary]; the sum of the load-balance losses; the share of tokens that padded
+    experts dropped; rows of the longest expert of all layers, over the mean.
     """
 
     logits: jax.Array
     balance: jax.Array
     dropped: jax.Array
+    longest: jax.Array
+
+
+class Routed(NamedTuple):
+    """What one layer's experts give [t,d], and the rest of `Outcome` for it."""
+
+    y: jax.Array
+    balance: jax.Array
+    dropped: jax.Array
+    longest: jax.Array
 
 
 def initial(config: Config, form: str, dtype: str, seed: int = 0) -> Params:
@@ -109,15 +122,14 @@ def attention(q: jax.Array, k: jax.Array, v: jax.Array, causal: bool = False) ->
 
 def forward(config: Config, form: str, params: Params, batch: Batch) -> Outcome:
     """The network in one of FORMS; the parameters of "dense" are its own."""
-    losses, dropped = [], []
+    layers: list[Routed] = []
 
     def feed(p: Params, x: jax.Array) -> jax.Array:
         if "up" in p:
             return x + jax.nn.relu(norm(x) @ p["up"]) @ p["down"]
-        y, loss, lost = experts(config, form, p["experts"], norm(x).reshape(-1, config.d))
-        losses.append(loss)
-        dropped.append(lost)
-        return x + y.reshape(x.shape)
+        found = experts(config, form, p["experts"], norm(x).reshape(-1, config.d))
+        layers.append(found)
+        return x + found.y.reshape(x.shape)
 
     x = params["words"][batch.source] + params["places"][0]
     for p in params["encoder"]:
@@ -131,18 +143,17 @@ def forward(config: Config, form: str, params: Params, batch: Batch) -> Outcome:
         x = x + attention(norm(x) @ p["cross_q"], k, v) @ p["cross_out"]
         x = feed(p, x)
     logits = norm(x) @ params["words"].T
-    zero = jnp.zeros(())
-    return Outcome(logits, sum(losses, zero), sum(dropped, zero) / max(len(dropped), 1))
+    numbers = [jnp.stack([f.balance, f.dropped, f.longest]) for f in layers]
+    found = jnp.stack(numbers or [jnp.zeros(3)])
+    return Outcome(logits, found[:, 0].sum(), found[:, 1].mean(), found[:, 2].max())
 
 
-def experts(
-    config: Config, form: str, p: Params, x: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Tokens [t,d] through their experts: (like x, load-balance loss, share of tokens dropped)."""
+def experts(config: Config, form: str, p: Params, x: jax.Array) -> Routed:
+    """Tokens [t,d] through their experts; "sparse" does not say how long the longest is."""
     if form == "sparse":
         layer = js.nn.linen.MoE(config.experts, config.hidden, top_k=1, activation="relu")
         y, loss = layer.apply({"params": p}, x)
-        return y, loss, jnp.zeros(())
+        return Routed(y, loss, jnp.zeros(()), jnp.zeros(()))
     logits = jnp.matmul(x.astype(jnp.float32), p["router"], precision=lax.Precision.HIGHEST)
     probabilities = jax.nn.softmax(logits)
     ids = jnp.argmax(logits, -1)
@@ -151,19 +162,21 @@ def experts(
     sizes = chosen.sum(0)
     shares = sizes.astype(jnp.float32) / len(x)
     loss = config.experts * (shares * probabilities.mean(0)).sum()
+    longest = config.experts * shares.max()
     if form == "ragged":
         order = jnp.argsort(ids)
         h = jax.nn.relu(lax.ragged_dot(x[order], p["up"], sizes))
         y = jnp.zeros_like(x).at[order].set(lax.ragged_dot(h, p["down"], sizes))
-        return (weights * y).astype(x.dtype), loss, jnp.zeros(())
-    room = int(np.ceil(config.capacity * len(x) / config.experts))
+        return Routed((weights * y).astype(x.dtype), loss, jnp.zeros(()), longest)
+    capacity = config.longest if form == "whole" else config.capacity
+    room = int(np.ceil(capacity * len(x) / config.experts - 1e-3))
     place = (jnp.cumsum(chosen, 0) * chosen).sum(1) - 1  # among the tokens of the expert
     kept = place < room
     at = ids, jnp.where(kept, place, room)
     wide = jnp.zeros((config.experts, room, config.d), x.dtype).at[at].set(x, mode="drop")
     h = jax.nn.relu(jnp.einsum("etd,edh->eth", wide, p["up"]))
     y = jnp.einsum("eth,ehd->etd", h, p["down"]).at[at].get(mode="fill", fill_value=0)
-    return (weights * y).astype(x.dtype), loss, 1 - kept.mean(dtype=jnp.float32)
+    return Routed((weights * y).astype(x.dtype), loss, 1 - kept.mean(dtype=jnp.float32), longest)
 
 
 def loss_of(found: Outcome, batch: Batch) -> jax.Array:

@@ -32,6 +32,7 @@ class Reason(enum.Enum):
     ESTIMATE = "estimated; js.pruned.tune measures"
     RATES = "the least time by the rates of the variant table"
     SMALL = "by rule: a small kernel, or nothing faster takes this problem"
+    DENSE_FIRST = "by rule: dense products are faster for most activations"
     ONE_CALL = "one call takes it"
     NO_ONE_CALL = "no single call takes it"
     ASKED = "the call names it"
@@ -143,8 +144,8 @@ class Choice:
         """The variant that runs where list i has `counts[i]` tiles; `n_tiles` are all of list 0."""
         if self.by is not None:
             place = int(self.by(jnp.float32(counts[0] / n_tiles if n_tiles else 0.0)))
-            names = [c.name for c in self.candidates] or [r.variant for r in self.rungs]
-            return names[min(max(place, 0), len(names) - 1)]
+            several = self.candidates or self.rungs
+            return several[min(max(place, 0), len(several) - 1)].variant
         if self.candidates:
             return cheapest(self.candidates, *counts).name
         density = counts[0] / n_tiles if n_tiles else 0.0

@@ -119,7 +119,7 @@ def test_the_demo(models, tmp_path, capsys):
     result = demo.main(["--quick", "--networks", *names, "--out", str(tmp_path)])
     assert [row.network for row in result.rows] == [
         *("ResNet-50", "MobileNetV1"),
-        "Transformer decoder after 32",
+        "decoder after 32 tokens",
     ]
     for row in result.rows:
         assert {demo.XLA, demo.OURS} <= set(row.times)

@@ -17,7 +17,9 @@ TOLERANCE = 2e-2 if jax.default_backend() == "gpu" else 1e-5
 def layer(examples):
     """(module, sizes, one layer's experts, tokens)"""
     switch = importlib.import_module("models.switch")
-    config = switch.Config(2, 64, 32, 5, 16, (8, 4), capacity=5.0)  # nothing is dropped
+    config = switch.Config(
+        2, 64, 32, 5, 16, (8, 4), capacity=5.0, longest=5.0
+    )  # nothing is dropped
     rng = np.random.default_rng(0)
     shapes = {"router": (64, 5), "up": (5, 64, 32), "down": (5, 32, 64)}
     p = {k: jnp.asarray(rng.standard_normal(s) / 8, jnp.float32) for k, s in shapes.items()}
@@ -29,7 +31,7 @@ def test_forms_of_experts_agree(layer):
     switch, config, p, x = layer
 
     def found(form, p, x):
-        y, loss, dropped = switch.experts(config, form, p, x)
+        y, loss, dropped, _ = switch.experts(config, form, p, x)
         return (y * y).sum() + loss, (y, loss, dropped)
 
     results = {}
@@ -48,8 +50,8 @@ def test_padded_drops_what_is_beyond_the_capacity(layer):
     switch, config, p, x = layer
     p = p | {"router": p["router"].at[:, 2].set(0).at[0, 2].set(1e4)}
     x = x.at[:, 0].set(jnp.where(jnp.arange(40) < 30, 1.0, -1.0))  # 30 tokens choose expert 2
-    y, _, dropped = switch.experts(config._replace(capacity=1.25), "padded", p, x)
-    whole, _, none = switch.experts(config, "padded", p, x)
+    y, _, dropped, longest = switch.experts(config._replace(capacity=1.25), "padded", p, x)
+    whole, _, none, _ = switch.experts(config._replace(longest=float(longest)), "whole", p, x)
     assert none == 0
     assert dropped >= 0.5  # 30 tokens, 10 rows
     np.testing.assert_allclose(y[:10], whole[:10], atol=1e-5)
@@ -67,4 +69,4 @@ def test_the_demo(examples, tmp_path, capsys):
         assert min(row.times.values()) > 0
         assert 0 <= row.dropped < 1
     check_picture(found.picture)
-    assert "sparse differs from ragged by at most" in capsys.readouterr().out
+    assert "whole and sparse differ from ragged by at most" in capsys.readouterr().out

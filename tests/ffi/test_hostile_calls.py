@@ -204,10 +204,8 @@ def test_the_error_names_the_attribute(handler, attribute, value):
 
 @pytest.fixture(scope="session")
 def registered(library):
-    """The checks of the CUDA handlers as targets of this process."""
+    """The checks of the CUDA handlers as targets of this process, which may have each once."""
     decoders.register(library)
-    with jax.default_device(jax.devices("cpu")[0]):
-        yield
 
 
 @needs_compiler
@@ -222,5 +220,6 @@ def test_the_checks_of_cuda_name_the_attribute(name):
             call = draw(handlers("cuda")[name], rng)
             call.attributes[attribute.name] = np.int64(value)
             operands = [fill(call, *operand, rng) for operand in call.operands]
-            error, _ = run(call, operands, decoders.PREFIX)
+            with jax.default_device(jax.devices("cpu")[0]):
+                error, _ = run(call, operands, decoders.PREFIX)
             assert f"{name}: {attribute.name} is {value}, not in [" in error

@@ -58,7 +58,7 @@ def test_bounded_dense_under_transforms():
     np.testing.assert_array_equal(nnx.merge(graph, state)(ACTS).materialize(), want)
     found = jax.grad(lambda x: layer(x).materialize().sum())(ACTS)
     own = jax.grad(lambda x: js.bounded_matmul(x, LAYERS[0]).materialize().sum())(ACTS)
-    np.testing.assert_array_equal(found, own)
+    np.testing.assert_allclose(found, own, rtol=1e-6, atol=1e-6)
 
 
 WRONG = {

@@ -279,7 +279,7 @@ def transformer(
     names = [(f"keys_{i}", f"values_{i}") for i in range(layers)] if cached else []
     inputs |= {name: (cached, width) for pair in names for name in pair}
     kind = f"decoder after {cached}" if cached else f"encoder, {tokens}"
-    made = Builder(f"Transformer {kind}", sparsity, inputs)
+    made = Builder(f"{kind} tokens", sparsity, inputs)
     x = "x"
     for i in range(layers):
         y = made.norm(x)

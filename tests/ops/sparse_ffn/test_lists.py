@@ -35,7 +35,8 @@ def lowered(tokens, d, f, out, gated, p=PARAMS):
 
 @pytest.mark.parametrize("gated", [False, True])
 def test_lowers_for_cuda(gated):
-    text = lowered(*SIZES, gated)
+    with js.config(variant="lists"):
+        text = lowered(*SIZES, gated)
     assert text.count("@jaxsparse_sparse_ffn_lists(") == 1
     assert text.count("@jaxsparse_sparse_ffn_listed(") == 1
     assert text.count("stablehlo.case") == 1
@@ -51,17 +52,17 @@ def test_lowers_where_lists_are_demanded():
         text = lowered(40, 24, 520, 64, gated=True)
     assert text.count("@jaxsparse_sparse_ffn_listed(") == 1
     assert text.count("stablehlo.case") == 1
-    with js.config(variant="dense"):
-        text = lowered(*SIZES, gated=True)
-    assert "jaxsparse" not in text.replace("jit__native", "")
-    assert "stablehlo.case" not in text
+    for setting in ({}, {"variant": "dense"}):
+        with js.config(**setting):
+            text = lowered(*SIZES, gated=True)
+        assert "jaxsparse" not in text.replace("jit__native", "")
+        assert "stablehlo.case" not in text
 
 
 def test_choices():
-    chosen = choose(OP, problem())
-    assert [(r.variant, r.up_to) for r in chosen.rungs] == [("lists", 0.02), ("dense", 1.0)]
-    small = choose(OP, problem((2048, 2048, 5632, 2048), gated=False))
-    assert (small.first, small.reason, small.names) == ("dense", Reason.SMALL, ("dense", "lists"))
+    found = choose(OP, problem())
+    assert (found.how, found.first, found.names) == ("static", "dense", ("dense", "lists"))
+    assert found.reason is Reason.DENSE_FIRST
     assert choose(OP, problem(dtype="float32")).names == ("dense",)
     assert choose(OP, problem((16384, 2048, 5636, 2048))).names == ("dense",)
     assert choose(OP, problem((2**20, 2048, 5632, 2048))).names == ("dense",)
