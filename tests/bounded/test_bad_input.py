@@ -1,5 +1,6 @@
 """What comes in wrong or odd: a clear error, or the right result."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -228,3 +229,8 @@ def test_converged_takes_layers_that_chain():
     with pytest.raises(ValueError, match="tolerance=nan"):
         js.bounded.converged(layers[:1], tolerance=float("nan"))
     assert js.bounded.converged(iter(layers[:1]))(jnp.ones((2, 4))).values.shape == (2, 4)
+
+
+def test_categories_are_found_outside_of_jit():
+    with pytest.raises(TypeError, match=r"acts are traced: .* outside of jit"):
+        jax.jit(js.bounded.categories)(np.ones((2, 3), np.float32))

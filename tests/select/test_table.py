@@ -101,3 +101,9 @@ def test_a_folder_that_is_missing_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*missing") as refusal:
         TABLE.save(tmp_path / "missing" / "table.json")
     assert ".part" not in str(refusal.value)
+
+
+def test_the_repr_of_a_table_is_one_line():
+    assert repr(js.TuningTable("cpu", "now", ())) == (
+        "TuningTable(device='cpu', 0 entries, 0 rates, tile=(1, 1))"
+    )

@@ -276,7 +276,7 @@ class BlockMask:
     def _joined(self, other: Any, sign: str) -> BlockMask:
         if not isinstance(other, BlockMask):
             raise TypeError(
-                f"{sign} takes two BlockMasks, not a {type(other).__name__}: "
+                f"{sign} takes two BlockMasks, not {type(other).__name__}: "
                 "js.BlockMask.from_dense makes one of a dense mask"
             )
         mine, its = ((m.block_size, m.q_len, m.kv_len) for m in (self, other))

@@ -95,9 +95,10 @@ def _run(
 
 def _ends_dense(choice: Choice) -> bool:
     """Whether the dense products run when the count is that of all entries."""
-    rungs = choice.rungs
-    by_count = choice.by is None and len(rungs) > 1
-    return by_count and rungs[-1].variant == DENSE and rungs[-2].up_to < 1
+    if choice.by is not None or len(choice.rungs) < 2:
+        return False
+    before, last = choice.rungs[-2:]
+    return last.variant == DENSE and before.up_to < 1
 
 
 def _where_it_fits(

@@ -69,7 +69,36 @@ BAD = {
         TypeError,
         "mask has dtype int32; it takes a bool mask or a TileIndex: `mask != 0` makes one",
     ),
-    "mask rank": ({"mask": MASK[0]}, ValueError, r"mask has shape \(6, 7\); it needs 3 axes"),
+    "mask rank": (
+        {"mask": MASK[0]},
+        ValueError,
+        r"mask has shape \(6, 7\); it needs 3 axes, .*: mask\[None\] holds for the whole batch",
+    ),
+    "mask with channels": (
+        {"mask": MASK[..., None]},
+        ValueError,
+        r"mask has shape \(2, 6, 7, 1\); .*: mask\[\.\.\., 0\] has them",
+    ),
+    "mask batch": (
+        {"mask": np.ones((3, 6, 7), bool)},
+        ValueError,
+        r"mask has shape \(3, 6, 7\); .*; leading axes of length 1 hold for the whole batch",
+    ),
+    "mask words": (
+        {"mask": js.pack_mask(MASK)},
+        TypeError,
+        r"mask has dtype uint32; .*: js\.unpack_mask\(mask, 7\) makes one of words",
+    ),
+    "mask list": (
+        {"mask": MASK.tolist()},
+        TypeError,
+        r"mask must be an array, not list: jnp\.asarray\(mask\) makes one",
+    ),
+    "kernel pruned": (
+        {"kernel": js.pruned.inspect(KERNEL, kind="conv")},
+        TypeError,
+        "kernel must be an array, not PrunedWeight",
+    ),
     "mask type": (
         {"mask": jax.ShapeDtypeStruct(MASK.shape, bool)},
         TypeError,
@@ -137,7 +166,7 @@ BAD = {
     "residual dtype": (
         {"residual": RESULT.astype(np.float16)},
         ValueError,
-        rf"residual is float16\[2, 6, 7, 8\]; {SAME}",
+        rf"residual is float16\[2, 6, 7, 8\]; {SAME}: residual\.astype\(jnp\.float32\)",
     ),
     "residual rank": ({"residual": RESULT[0]}, ValueError, "residual has shape .* needs 4 axes"),
     "activation": (

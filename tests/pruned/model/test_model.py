@@ -217,6 +217,16 @@ def test_a_saved_directory_loads_back(trained, tmp_path):
         js.pruned.PrunedModel.load(tmp_path / "plans")
 
 
+def test_a_path_without_a_plan_and_a_folder_that_is_missing_are_named(rng, tmp_path):
+    params = {"a": {"kernel": rng.standard_normal((8, 8), np.float32)}}
+    model = js.prune_model(params, 0.5, smallest=1)
+    assert repr(model) == "PrunedModel(1 plans of 1 leaves: print it)"
+    with pytest.raises(KeyError, match="no plan of 'b'; there are a/kernel"):
+        model["b"]
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        model["a/kernel"].save(tmp_path / "none" / "plan")
+
+
 def test_plans_that_were_exchanged_are_refused(rng, tmp_path):
     params = {n: {"kernel": rng.standard_normal((64, 64)).astype("f4")} for n in "abc"}
     model = js.prune_model(params, 0.5)
