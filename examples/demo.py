@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import edit_photo
 import gated_classifier
 
-from common import options
+from models.common import options
 
 
 def main(argv: Sequence[str] | None = None) -> tuple[edit_photo.Result, gated_classifier.Result]:

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.datasets import load_sample_images
 
 import jaxsparse as js
-from common import (
+from models.common import (
     FORM_TITLES,
     FORMS,
     carried,

@@ -17,7 +17,8 @@ import optax
 from flax import nnx
 
 import jaxsparse as js
-from common import (
+from models import gated_data
+from models.common import (
     FORM_TITLES,
     FORMS,
     console,
@@ -33,7 +34,6 @@ from common import (
     times_row,
     working,
 )
-from models import gated_data
 from models.gated import Classifier, Noise, straight_through
 
 TARGETS = (0.3, 0.2, 0.3)

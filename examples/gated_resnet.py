@@ -21,7 +21,8 @@ import numpy as np
 import optax
 
 import models.gated_resnet as model
-from common import (
+from models.canvases import Canvases
+from models.common import (
     console,
     grid_figure,
     overlay,
@@ -33,7 +34,6 @@ from common import (
     time_together,
     working,
 )
-from models.canvases import Canvases
 from models.gated import Noise, straight_through
 from models.gated_resnet import FORMS, Config, Params
 

@@ -23,7 +23,8 @@ import numpy as np
 import optax
 
 import models.halting as model
-from common import (
+from models.canvases import Canvases
+from models.common import (
     console,
     grid_figure,
     parser,
@@ -33,7 +34,6 @@ from common import (
     time_together,
     working,
 )
-from models.canvases import Canvases
 from models.halting import CONFIGS, FORMS, Config, Params
 
 MEANS = (0.5, 0.3)

@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from ragged_encoder import TF32_TOLERANCE, TOLERANCE, difference
 
-from common import console, parser, peak_of, print_table, progress, save, time_together
+from models.common import console, parser, peak_of, print_table, progress, save, time_together
 from models.long.config import KINDS, PAPERS, Config, inputs
 from models.long.masks import dense_mask
 from models.long.network import FORMS, block_mask, forward, initial

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import jax
 from matplotlib.figure import Figure
 
-from common import console, parser, print_table, progress, save
 from jaxsparse.bench.measure.dtypes import NAMES
 from jaxsparse.bench.products.moe import OURS, PADDED, SERIAL, WHATS, comparisons
 from jaxsparse.bench.products.rows import ProductRow
 from jaxsparse.bench.products.run import ProductPlan, measure
 from jaxsparse.testing.product_cases import MOE_CASES, MoeCase, find
+from models.common import console, parser, print_table, progress, save
 
 SIDES = (SERIAL, PADDED, OURS)
 PLAN = ProductPlan(calls=1, samples=5, rotate_mb=0.0)

@@ -18,7 +18,7 @@ import optax
 from matplotlib.figure import Figure
 
 import jaxsparse as js
-from common import console, options, print_table, progress, save, time_together, working
+from models.common import console, options, print_table, progress, save, time_together, working
 
 SPARSITY, BATCH = 0.9, 128
 CONVS = (("conv1", 1, 32, 1), ("conv2", 32, 64, 2), ("conv3", 64, 128, 2))

@@ -25,7 +25,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import jaxsparse as js
-from common import console, parser, peak_of, print_table, save, time_together, working
+from models.common import console, parser, peak_of, print_table, save, time_together, working
 from models.pruned.graph import Graph, Multiply, evaluate, ours, shifted, xla
 from models.pruned.networks import dlmc, networks
 

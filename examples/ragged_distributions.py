@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from ragged_encoder import TF32_TOLERANCE, TOLERANCE, difference
 
-from common import console, grid_figure, parser, print_table, progress, save, time_together
+from models.common import console, grid_figure, parser, print_table, progress, save, time_together
 from models.ragged import Encoder, encode
 from models.text import VOCABULARY, Batch
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from common import (
+from models.common import (
     console,
     grid_figure,
     parser,

@@ -19,7 +19,7 @@ import optax
 from matplotlib.figure import Figure
 
 import jaxsparse as js
-from common import parser, print_table, progress, save, time_together
+from models.common import parser, print_table, progress, save, time_together
 from models.text import pieces
 
 HEAD, WORDS, LONGEST, ROWS = 64, 2048, 64, 8

@@ -20,7 +20,7 @@ import numpy as np
 import relu_activations as trained
 from matplotlib.figure import Figure
 
-from common import console, parser, peak_of, print_table, save, time_together
+from models.common import console, parser, peak_of, print_table, save, time_together
 from models.relu import FORMS, SIZES, Config, Params, decode, initial, prompt, zeros_of
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 6e-2}  # of the largest logit

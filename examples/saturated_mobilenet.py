@@ -22,8 +22,8 @@ from matplotlib.figure import Figure
 
 import jaxsparse as js
 import models.saturated_mobilenet as model
-from common import console, parser, print_table, progress, save, time_together, working
 from models import gated_data
+from models.common import console, parser, print_table, progress, save, time_together, working
 
 #: Whether through js.masked_conv, and whether with recorders.
 FORMS = {"dense": (False, False), "jaxsparse": (True, False), "recorded": (True, True)}

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from common import (
+from models.common import (
     carried,
     console,
     parser,

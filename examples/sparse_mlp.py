@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import jaxsparse as js
-from common import console, options, progress, save, time_together, working
+from models.common import console, options, progress, save, time_together, working
 
 UPPER, BATCH = 1.0, 256
 

@@ -21,7 +21,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from sparse_mlp import Digits, load
 
-from common import carried, parser, print_table, progress, save, time_together
+from models.common import carried, parser, print_table, progress, save, time_together
 from models.sparse_training import (
     Block,
     Layer,

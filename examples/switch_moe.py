@@ -24,7 +24,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import jaxsparse as js
-from common import console, parser, peak_of, print_table, progress, save, time_together
+from models.common import console, parser, peak_of, print_table, progress, save, time_together
 from models.switch import (
     FORMS,
     Batch,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 
-from common import (
+from models.common import (
     console,
     grid_figure,
     overlay,
@@ -28,9 +28,9 @@ from common import (
     save,
     working,
 )
-from models.detector_cached import Plan, State, plan, refresh, step
-from models.detector_graph import evaluate, fold, params_of, read
-from models.detector_screen import MEAN, SPREAD, Screen, boxes, normalised, overlap, rgb
+from models.detector.cached import Plan, State, plan, refresh, step
+from models.detector.graph import evaluate, fold, params_of, read
+from models.detector.screen import MEAN, SPREAD, Screen, boxes, normalised, overlap, rgb
 
 FILE = "ch_PP-OCRv4_det_infer.onnx"
 # Of a probability. At 544x960 onnxruntime is 6e-4 from float64, and the network here 3e-5.

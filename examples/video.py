@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.ticker import AutoLocator
 
-from common import (
+from models.clips import CLIPS, Clip, luma, synthetic
+from models.common import (
     FORM_TITLES,
     FORMS,
     console,
@@ -29,7 +30,6 @@ from common import (
     progress,
     save,
 )
-from models.clips import CLIPS, Clip, luma, synthetic
 from models.upscaler import (
     WEIGHTS,
     decibels,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.datasets import load_sample_images
 
-from common import package_file
+from models.common import package_file
 
 
 class Clip(NamedTuple):

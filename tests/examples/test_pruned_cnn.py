@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def example(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     yield importlib.import_module("pruned_cnn")
-    for name in ("pruned_cnn", "common"):
+    for name in ("pruned_cnn", "models.common"):
         sys.modules.pop(name, None)
 
 

@@ -73,8 +73,8 @@ def stand_in(rng):
 
 
 def test_a_frame_equals_the_whole_network_with_the_factors_held(examples, rng):
-    graphs = importlib.import_module("models.detector_graph")
-    cached = importlib.import_module("models.detector_cached")
+    graphs = importlib.import_module("models.detector.graph")
+    cached = importlib.import_module("models.detector.cached")
     model = stand_in(rng)
     whole = graphs.read(model)
     graph = graphs.fold(whole)
@@ -113,7 +113,7 @@ def test_a_frame_equals_the_whole_network_with_the_factors_held(examples, rng):
 
 
 def test_an_operator_that_is_not_evaluated_is_named(examples):
-    graphs = importlib.import_module("models.detector_graph")
+    graphs = importlib.import_module("models.detector.graph")
     ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 3, 4, 4])] for n in "xy"]
     graph = helper.make_graph([helper.make_node("Erf", ["x"], ["y"])], "erf", *ends)
     with pytest.raises(ValueError, match="operator Erf"):
@@ -121,7 +121,7 @@ def test_an_operator_that_is_not_evaluated_is_named(examples):
 
 
 def test_boxes_and_their_overlap(examples):
-    screen = importlib.import_module("models.detector_screen")
+    screen = importlib.import_module("models.detector.screen")
     map_ = np.zeros((20, 30), np.float32)
     map_[2:6, 3:9], map_[10:14, 5:15], map_[17, 1:4] = 0.9, 0.8, 0.35
     found = screen.boxes(map_)

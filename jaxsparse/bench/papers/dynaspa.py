@@ -65,7 +65,7 @@ def conv_figures(case: ConvCase, setting: Setting) -> Iterator[Figure]:
 
 
 _NETWORKS = (
-    "`python -m examples` has a gated classifier and an edited network, and "
+    "`python examples/demo.py` has a gated classifier and an edited network, and "
     "`python examples/halting_vit.py` has A-ViT's halting, not the paper's three"
 )
 EXHIBITS = (

@@ -36,7 +36,7 @@ EXHIBITS = (
         "Figure 5",
         "BERT on batches of texts of different lengths",
         "a V100: 1.3x to 4.9x the padded batch",
-        missing="`python -m examples ragged_encoder` measures a whole encoder on texts that are "
+        missing="`python examples/ragged_encoder.py` measures a whole encoder on texts that are "
         "available; GLUE's are not.",
     ),
     Exhibit(

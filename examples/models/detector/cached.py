@@ -1,4 +1,4 @@
-"""A network of `detector_graph` on a screen that changes a little: frame by frame, from the
+"""A network of `graph` on a screen that changes a little: frame by frame, from the
 activations of the frame before.
 
 What changed is found on the device, by comparing frames, and goes from layer to layer as a mask.
@@ -22,7 +22,7 @@ from jax import lax
 
 import jaxsparse as js
 from jaxsparse.mask import propagate
-from models.detector_graph import Graph, Node, Values, apply, enlarge, evaluate, xla_conv
+from models.detector.graph import Graph, Node, Values, apply, enlarge, evaluate, xla_conv
 
 ENLARGE = ("Resize", "Shuffle")
 MOST = 16  # of a tile's height and width

@@ -1,0 +1,1 @@
+"""A text detector read from ONNX, on a screen that changes a little."""
