@@ -2,7 +2,7 @@
 need.
 
 `import jaxsparse as js`. The path of the data: mask -> bits -> index -> select -> kernel. The
-operations are imported when one is first used.
+modules of an operation are imported when it is first used.
 """
 
 from typing import TYPE_CHECKING

@@ -183,9 +183,10 @@ def _check_indices(w: Any) -> None:
 class Statistics:
     """What inspection found of a pattern; print it.
 
-    `imbalance` is the heaviest of 8 parts over the mean, after sharing out; None below 128 outputs,
-    which are too few for 8 parts. `vector_fill` is how full the blocks of 8 outputs x 1 input are
-    that hold anything, `used_columns` the share of columns that any output uses.
+    `imbalance` is the work of the heaviest of 8 parts over the mean, after the outputs are shared
+    out; None below 128 outputs, which are too few for 8 parts. `vector_fill` is how full the blocks
+    of 8 outputs x 1 input are that hold a weight, `used_columns` the share of columns that an
+    output uses.
     """
 
     kept: int

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What a tuning table knows a call by, and a policy (`js.config(policy=)`).
+    """A call as a tuning table and a policy (`js.config(policy=)`) see it.
 
     Attributes:
         op: what chooses, one of those of `js.variants`.
@@ -15,9 +15,9 @@ class Problem:
         features: numbers that describe the shape, by name. A convolution: pixels of the result,
             taps, channels and outputs of a group, groups, stride. A product: rows, depth, outputs.
         n_tiles: the number of tiles of a full mask: count / n_tiles is the density.
-        own: an implementation was demanded by name, so a table does not put XLA's dense operation
-            in its place.
-        asked: the op that the user called, where it is another one that runs as `op`.
+        own: whether an implementation was selected by name, so that a table does not put XLA's
+            dense operation in its place.
+        asked: the op that the user called, where that is not `op` but runs as it.
     """
 
     op: str

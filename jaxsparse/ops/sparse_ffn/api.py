@@ -56,8 +56,8 @@ def sparse_ffn(
     only the rows of w_down that some token needs are read; with a gate, columns of w_up whose gate
     is zero for every token are skipped as well where memory allows it. With more tokens XLA
     computes the first product. Zeros are skipped after it on a CPU where at most 3 % of the
-    activations are not zero, and on a GPU, with 2,048 tokens or more in 16-bit dtypes, where at
-    most 2 % are not. Otherwise dense products run, as they do for gradients on a GPU. `js.explain`
+    activations are not zero. Otherwise dense products run, and on a GPU always: there
+    `js.config(variant="lists")` skips zeros in 16-bit dtypes, except in gradients. `js.explain`
     says which ran, and how many activations were not zero.
 
     Differentiable in all arrays. The backward pass has the same zeros: an activation where act is
