@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from jaxsparse.core.checks import check_array
 from jaxsparse.core.integers import check_count
@@ -26,14 +27,14 @@ def word_count(n: int) -> int:
     return -(-n // 32)
 
 
-def pack_mask(mask: Any, *, implementation: Implementation = None) -> jax.Array:
+def pack_mask(mask: ArrayLike, *, implementation: Implementation = None) -> jax.Array:
     """`js.pack_mask`, for an op that packs a mask itself: no call of its own for `js.explain`."""
     mask = _array("mask", mask, np.dtype(bool))
     words = _rows("pack_mask", "mask", _pack, mask, implementation_key(implementation))
     return words.reshape(*mask.shape[:-1], word_count(mask.shape[-1]))
 
 
-def unpack_mask(words: Any, n: int, *, implementation: Implementation = None) -> jax.Array:
+def unpack_mask(words: ArrayLike, n: int, *, implementation: Implementation = None) -> jax.Array:
     """`js.unpack_mask`, for an op that unpacks words itself."""
     words = _array("words", words, np.dtype(np.uint32))
     n = check_count("n", n)

@@ -285,6 +285,7 @@ def indices() -> list[Case]:
     words = RNG.integers(0, 2**13, (4, 37, 2)).astype(np.uint32)
     reach = lambda mask: js.affected_index(mask, [[(3, 1)], [(3, 2)]], (4, 4))  # noqa: E731
     put = lambda x, mask: js.pack_tokens(x, mask)[0]  # noqa: E731
+    back = lambda x, mask: js.unpack_tokens(*js.pack_tokens(x, mask), base=-x)  # noqa: E731
     return [
         Case("tile_index", {}, listed, mask, dtypes=("float32",)),
         Case("token_index", {}, tokens, {"mask": some(400)}, dtypes=("float32",)),
@@ -293,6 +294,7 @@ def indices() -> list[Case]:
         Case("pack_mask", {}, js.pack_mask, mask, rows={"mask": 0}, dtypes=("float32",)),
         Case("route", {}, lambda ids: js.route(ids, 12), ids, dtypes=("float32",)),
         Case("pack_tokens", {"x": drawn(4, 90, 24)}, put, {"mask": some(4, 90)}),
+        Case("unpack_tokens", {"x": drawn(4, 90, 24)}, back, {"mask": some(4, 90)}),
         Case(
             "top_experts",
             {"logits": drawn(70, 12)},

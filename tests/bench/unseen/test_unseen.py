@@ -5,7 +5,7 @@ import math
 import pytest
 
 from jaxsparse.bench.unseen.draw import CPU, GPU, OPS, Limits, draw
-from jaxsparse.bench.unseen.run import How, Seen, rounds_for, see
+from jaxsparse.bench.unseen.run import MOST_ROUNDS, How, Seen, rounds_for, see
 from jaxsparse.bench.unseen.summary import markdown, rank_correlation, summary, told, worst
 
 
@@ -70,7 +70,7 @@ def test_chains_of_short_calls_go_round():
     assert rounds_for(10, 1e6, 1e6, 0.0) == 1
     assert rounds_for(10, 0.0, 0.0, 4.0) == 40
     assert rounds_for(10, 1e12, 0.0, 4.0) == 1
-    assert rounds_for(3, 0.0, 0.0, 1e9) == 64
+    assert rounds_for(3, 0.0, 0.0, 1e9) == MOST_ROUNDS
 
 
 def test_rank_correlation():
