@@ -65,6 +65,9 @@ def with_lines(problem: Problem, offer: Offer) -> Offer:
     return dataclasses.replace(offer, costs=found, tiles=(max(problem.n_tiles, 1),))
 
 
+#: How many times as long as a dense operation the others must take on the mean, to give way to it
+#: where the table does not say so: its expected time is up to twice too short for few pixels.
+FAR_UNDER = 1.5
 #: A squared log distance past which a table's entry does not cover dense: a factor of four.
 FAR = math.log(4) ** 2
 
@@ -170,6 +173,8 @@ def _default(problem: Problem, offer: Offer, facts: dict[str, Any]) -> Choice:
     first, reason = offer.names[0], offer.reason
     if entry is not None and entry.static in offer.names and not _unasked(problem, entry):
         first, reason = entry.static, Reason.TABLE
+    if now.selection is None and _far_under(problem, offer, first):
+        return Choice("static", (Rung(1.0, DENSE),), Reason.RATES, **facts, **_times(offer, DENSE))
     times, speaks = _times(offer, first), None
     if now.selection == "device" and not offer.by_device:
         speaks = Against.NOT_OFFERED
@@ -201,6 +206,18 @@ def _unasked(problem: Problem, entry: Entry) -> bool:
     """
     far = distance(entry.features, problem.features) > FAR
     return entry.static == DENSE and (far or problem.own)
+
+
+def _far_under(problem: Problem, offer: Offer, first: str) -> bool:
+    """Whether the dense operation takes far less time than the choice on the device and the static
+    one, on the mean over typical masks. It does where few pixels have a long sum: a dense
+    convolution splits it over all multiprocessors.
+    """
+    if problem.platform != "cuda" or problem.own or DENSE not in offer.names or not offer.together:
+        return False
+    alone = mean_costs(offer.costs, offer.tiles)
+    dense, others = alone.get(DENSE), (alone.get(first), _together(offer, "cuda")["us"])
+    return dense is not None and all(us is None or FAR_UNDER * dense < us for us in others)
 
 
 def _why_switch(offer: Offer, entry: Entry | None, rungs: int) -> Reason:

@@ -88,6 +88,26 @@ def test_the_default_takes_the_device_where_it_pays():
     assert alone.runner_up_us == pytest.approx(alone.us + 0.5)
 
 
+def with_dense(us):
+    found = offer((30.0, 0.0), (40.0, 0.0))
+    dense = Candidate("dense", -1, EVERY, (us, 0.0, float(EVERY), 0.0, 0.0))
+    return dataclasses.replace(
+        found, names=(*found.names, "dense"), costs={**found.costs, "dense": dense}
+    )
+
+
+def test_dense_takes_over_where_it_takes_far_less():
+    taken = decide(PROBLEM, with_dense(19.0))
+    assert (taken.how, taken.first, taken.reason) == ("static", "dense", Reason.RATES)
+    assert (taken.us, taken.runner_up) == (19.0, "v0")
+    assert decide(PROBLEM, with_dense(21.0)).first != "dense"  # not 1.5 times as fast
+    own = dataclasses.replace(PROBLEM, own=True)
+    on_cpu = dataclasses.replace(PROBLEM, platform="cpu")
+    assert all(decide(each, with_dense(1.0)).first != "dense" for each in (own, on_cpu))
+    with js.config(selection="device"):
+        assert decide(PROBLEM, with_dense(1.0)).how == "device"
+
+
 def test_who_asks_gets_it():
     with js.config(selection="device"):
         assert decide(PROBLEM, offer((1.0, 1.0))).how == "device"
