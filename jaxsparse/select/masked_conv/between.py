@@ -1,8 +1,9 @@
 """Rates of a shape of `masked_conv` that was not measured, from those of all shapes that were.
 
 Each variant's rates are a mean, weighted by how near the shapes are. Leaving out one measured shape
-after the other, the choice by such means takes 1.02 (16 bits) and 1.035 times (TF32) as long as the
-best on average; that by the nearest shape's rates takes 1.05 and 1.06 times.
+after the other, the choice by such means takes 1.02 (16 bits) and 1.03 times (TF32) as long as the
+best on average; that by the nearest shape's rates takes 1.05 times (benchmarks/masked_conv/
+left_out.py).
 
 Those of XLA's convolution differ more between shapes, by up to eight times. What explains most of
 it is common to all: products of channels and outputs in whole blocks, and the bytes of x, of the
