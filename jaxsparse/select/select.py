@@ -66,7 +66,7 @@ def with_lines(problem: Problem, offer: Offer) -> Offer:
 
 
 #: How many times as long as a dense operation the others must take on the mean, to give way to it
-#: where the table does not say so: its expected time is up to twice too short for few pixels.
+#: on a problem that was not measured: its expected time is up to twice too short for few pixels.
 FAR_UNDER = 1.5
 #: A squared log distance past which a table's entry does not cover dense: a factor of four.
 FAR = math.log(4) ** 2
@@ -173,7 +173,8 @@ def _default(problem: Problem, offer: Offer, facts: dict[str, Any]) -> Choice:
     first, reason = offer.names[0], offer.reason
     if entry is not None and entry.static in offer.names and not _unasked(problem, entry):
         first, reason = entry.static, Reason.TABLE
-    if now.selection is None and _far_under(problem, offer, first):
+    measured = entry is not None and distance(entry.features, problem.features) == 0
+    if now.selection is None and not measured and _far_under(problem, offer, first):
         return Choice("static", (Rung(1.0, DENSE),), Reason.RATES, **facts, **_times(offer, DENSE))
     times, speaks = _times(offer, first), None
     if now.selection == "device" and not offer.by_device:

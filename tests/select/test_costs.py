@@ -20,7 +20,7 @@ from jaxsparse.select.costs import (
 )
 from jaxsparse.select.problem import Problem
 from jaxsparse.select.select import decide
-from jaxsparse.select.table import Rate
+from jaxsparse.select.table import Rate, shipped
 from jaxsparse.select.variants import Variant
 
 RATE = Rate("masked_conv", "float32", "wide", 2.0, 3.0, 1.0)
@@ -97,15 +97,21 @@ def with_dense(us):
 
 
 def test_dense_takes_over_where_it_takes_far_less():
-    taken = decide(PROBLEM, with_dense(19.0))
+    new = dataclasses.replace(PROBLEM, features={"pixels": 7.0})
+    taken = decide(new, with_dense(19.0))
     assert (taken.how, taken.first, taken.reason) == ("static", "dense", Reason.RATES)
     assert (taken.us, taken.runner_up) == (19.0, "v0")
-    assert decide(PROBLEM, with_dense(21.0)).first != "dense"  # not 1.5 times as fast
-    own = dataclasses.replace(PROBLEM, own=True)
-    on_cpu = dataclasses.replace(PROBLEM, platform="cpu")
+    assert decide(new, with_dense(21.0)).first != "dense"  # not 1.5 times as fast
+    own = dataclasses.replace(new, own=True)
+    on_cpu = dataclasses.replace(new, platform="cpu")
     assert all(decide(each, with_dense(1.0)).first != "dense" for each in (own, on_cpu))
+    pixels = shipped()["NVIDIA H200"].entries[0].features
+    known = dataclasses.replace(new, features=pixels, dtype="bfloat16")  # it was measured
+    with js.config(tuning=shipped()["NVIDIA H200"]):
+        assert decide(known, with_dense(1.0)).first != "dense"
+        assert decide(new, with_dense(1.0)).first == "dense"
     with js.config(selection="device"):
-        assert decide(PROBLEM, with_dense(1.0)).how == "device"
+        assert decide(new, with_dense(1.0)).how == "device"
 
 
 def test_who_asks_gets_it():

@@ -1,5 +1,5 @@
-"""How `sparse_ffn` chooses: by tokens, and for many tokens by the share of activations that are not
-zero, which is known when the last product starts.
+"""How `sparse_ffn` chooses: by tokens, and for many tokens on a CPU by the share of activations
+that are not zero, which is known when the last product starts.
 
 A few tokens are bound by the bytes of the weights, of which the lists read no more than the dense
 products at any share. Many tokens are bound by operations, which the dense product does faster: it
@@ -34,7 +34,7 @@ MOST_LISTS, MOST_ENTRIES = 2**26, 2**34
 STAGES_BYTES = 2 * 2**16
 #: Share of activations up to which the lists of many tokens are faster than a dense product on a
 #: CPU. On a GPU they are faster with a gate and 99.5 % zeros or more only, and a call that looks
-#: first takes 4 to 6 % longer than one that does not: they run there when they are asked for.
+#: first takes 3 to 10 % longer than one that does not: they run there when they are asked for.
 LISTS_UP_TO = 0.03
 
 for _platform in FEW_TOKENS:
