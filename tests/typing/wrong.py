@@ -24,7 +24,7 @@ js.pruned_matmul(x, w)  # error
 js.pruned.inspect(w, kind="convolution")  # error
 js.bounded_matmul(x, layer, dataflow="persistent")  # error
 js.pruned.tune(pruned, x, activation="tanh")  # error
-js.variants("masked_pool")  # error
+js.variants("masked_pools")  # error
 js.config(selection="dynamic")  # error
 js.explain(lambda value: value)  # error
 js.bounded.netwrok([layer])  # error
