@@ -9,7 +9,7 @@ import pytest
 
 import jaxsparse as js
 from jaxsparse.core.device import shared_bytes
-from jaxsparse.pruned.layouts.split import SplitShape
+from jaxsparse.pruned.layouts.split import SplitShape, pack_split
 from jaxsparse.pruned.plan import Tuned
 
 pytestmark = pytest.mark.gpu
@@ -98,6 +98,19 @@ def test_a_nan_reaches_only_what_keeps_a_weight_for_it(rng):
     want = np.zeros((40, 48), bool)
     want[3] = w[270] != 0
     np.testing.assert_array_equal(np.isnan(run(jnp.asarray(x), js.pruned.inspect(w))), want)
+
+
+def test_places_between_floats(rng, monkeypatch):
+    """A packed place that points between two floats reads the one below it: it is no fault."""
+
+    def between(*pattern):
+        pack = pack_split(*pattern)
+        odd = np.tile(np.array([3, 3 << 5], np.uint16), len(pack.places) // 2)
+        return dataclasses.replace(pack, places=pack.places | odd)
+
+    monkeypatch.setattr("jaxsparse.pruned.executors.split.pack_split", between)
+    w, x = weight(rng, 516, 70, 0.2), rng.standard_normal((90, 516)).astype(np.float32)
+    check(run(jnp.asarray(x), js.pruned.inspect(w)), x, w)
 
 
 def test_why_it_cannot_run(rng):

@@ -194,9 +194,10 @@ class QuadStream {
 template <class Config>
 __device__ __forceinline__ void MultiplyQuad(const Quad& quad, uint32_t rows,
                                              float (&sums)[Config::kRows]) {
+  constexpr uint32_t kPlace = 0x7fcu;  // whole floats, whatever the arrays say
   const float values[4] = {quad.values.x, quad.values.y, quad.values.z, quad.values.w};
-  const uint32_t at[4] = {rows + (quad.places.x & 0x7ffu), rows + (quad.places.x >> 21),
-                          rows + (quad.places.y & 0x7ffu), rows + (quad.places.y >> 21)};
+  const uint32_t at[4] = {rows + (quad.places.x & kPlace), rows + (quad.places.x >> 21 & kPlace),
+                          rows + (quad.places.y & kPlace), rows + (quad.places.y >> 21 & kPlace)};
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
 #pragma unroll
