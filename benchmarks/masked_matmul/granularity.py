@@ -164,6 +164,7 @@ def lines(found: Sequence[Panel], where: Provenance, dtype: str, plan: ProductPl
 
 def draw(found: Sequence[Panel], where: Provenance, path: Path) -> None:
     """Speed over the share left out, a curve for each block size, rings where it passes dense."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     columns = min(2, len(found))
@@ -171,10 +172,10 @@ def draw(found: Sequence[Panel], where: Provenance, path: Path) -> None:
     figure = Figure(figsize=(5.6 * columns, 4 * height), layout="constrained")
     for number, panel in enumerate(found, 1):
         axes = figure.add_subplot(height, columns, number)
-        axes.axhline(1, color="black", linewidth=0.8)
+        axes.axhline(1, color="black", linewidth=0.8, label="dense" if number == 1 else None)
         for colour, one in enumerate(panel.curves):
             kept, speeds = [1 - share for share in one.speeds], list(one.speeds.values())
-            label = f"{one.block[0]}x{one.block[1]}"
+            label = f"{one.block[0]}x{one.block[1]}" if number == 1 else None
             axes.plot(kept, speeds, marker=".", color=f"C{colour}", label=label)
             at = crossover(kept, speeds)
             if at is not None and 0 < at < math.inf:
@@ -190,10 +191,11 @@ def draw(found: Sequence[Panel], where: Provenance, path: Path) -> None:
         )
         axes.set_ylim(0.9 * min(least, 0.9), 1.15 * max(most, 1.2))
         axes.set_title(panel.title, fontsize=10)
-        axes.legend(fontsize="x-small", title="block", title_fontsize="x-small")
     caption = f"masked_matmul over dense; {where.device}; {where.date}; commit {where.commit}"
     figure.suptitle(caption, fontsize="small")
-    figure.savefig(path, metadata={"Date": None})
+    figure.legend(loc="outside right center", title="block", fontsize="small")
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "granularity"}):
+        figure.savefig(path, metadata={"Date": None})
 
 
 def pair(text: str) -> Block:
