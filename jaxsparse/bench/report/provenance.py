@@ -61,8 +61,8 @@ def provenance(command: str = "") -> Provenance:
 
 
 def commit() -> str:
-    """The commit of the checkout that the working directory is in, "+changes" when it was edited;
-    "" outside of one.
+    """The commit of the checkout that the working directory is in, "+changes" when it was edited
+    elsewhere than in benchmarks/results, where runs write; "" outside of one.
     """
 
     def git(*args: str) -> str:
@@ -75,7 +75,8 @@ def commit() -> str:
         top = git("rev-parse", "--show-toplevel")
         if not Path(top, "jaxsparse", "version.py").is_file():
             return ""
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "-s") else "")
+        edited = git("-C", top, "status", "-s", "--", ".", ":!benchmarks/results")
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if edited else "")
     except (OSError, subprocess.SubprocessError):
         return ""
 
