@@ -33,7 +33,7 @@ SHOWN = (0, 4, 7, 10, 15, 20, 30, 60, 119)
 
 def figure_1(setting: Setting) -> Iterator[Figure]:
     """The shares of zeros and upper bounds after some layers of the network 1024-120."""
-    images, _ = challenge.images_of(10000 if setting.full else 500)
+    images, source = challenge.images_of(10000 if setting.full else 500)
     values = jnp.asarray(bounded.challenge_inputs(images, 1024))
     for i, layer in enumerate(bounded.radixnet(1024, DEPTH)):
         values = bounded_matmul(values, layer).materialize()
@@ -45,17 +45,17 @@ def figure_1(setting: Setting) -> Iterator[Figure]:
                 f"zeros {zero.mean():.3f}, rows of zeros {zero.all(1).mean():.3f}, upper bounds "
                 f"{upper.mean():.3f}, of the others {upper.sum() / max((~zero).sum(), 1):.3f}"
             )
-            yield Figure(f"after layer {i + 1}", "", text)
+            yield Figure(f"after layer {i + 1}, {source}", "", text)
 
 
 def figure_3(setting: Setting) -> Iterator[Figure]:
     """The shares of segments of activations that the recorder saves reading and writing."""
-    images, _ = challenge.images_of(10000 if setting.full else 500)
+    images, source = challenge.images_of(10000 if setting.full else 500)
     setting.on_step("accesses")
     for saved in challenge.saved_accesses(1024, DEPTH, images):
         if saved.layer in SHOWN:
             text = f"reads {100 * saved.reads:.1f} %, writes {100 * saved.writes:.1f} %"
-            yield Figure(f"layer {saved.layer + 1}", "", text)
+            yield Figure(f"layer {saved.layer + 1}, {source}", "", text)
 
 
 def table_3(setting: Setting) -> Iterator[Figure]:
@@ -69,7 +69,7 @@ def table_3(setting: Setting) -> Iterator[Figure]:
         found = challenge.run([neurons], depths, ways, count, setting.plan.samples, 1.0, 1.0)
         for row in found.rows:
             paper = reported(row.neurons, row.depth) if row.way == WAYS[0] else ""
-            case = f"{row.neurons}-{row.depth}, {row.way}, {found.images} images"
+            case = f"{row.neurons}-{row.depth}, {row.way}, {found.images} images ({found.inputs})"
             if row.milliseconds is None:
                 yield Figure(case, paper, f"left out: {row.note}")
                 continue
@@ -85,12 +85,13 @@ def reported(neurons: int, depth: int) -> str:
 
 _PUBLISHED = ("saturated/challenge_nvidia_h200.md",)
 _IMAGES = "60,000 images"
+_INPUTS = "MNIST where JAXSPARSE_DATA is set, or else images of generated strokes"
 EXHIBITS = (
     Exhibit(
         "Figure 1a",
         "zeros and upper bounds in 1024-120",
         "after layer 27 zeros 0.970, all in rows of zeros, upper bounds 0.030, all of the others",
-        "shares of the values after some layers",
+        f"shares of the values after some layers; {_INPUTS}",
         figure_1,
     ),
     Exhibit(
@@ -104,8 +105,9 @@ EXHIBITS = (
     Exhibit(
         "Figure 3",
         "accesses that the recorder saves in 1024-120",
-        "below 15 % for each of its kernels: reading the weights is counted",
-        "shares of the segments of activations; weights are not counted",
+        "below 15 % for each of its kernels, because reading the weights is counted; none until "
+        "layer 7, steady from layer 30 on",
+        f"shares of the segments of activations; weights are not counted; {_INPUTS}",
         figure_3,
         published=_PUBLISHED,
     ),
@@ -114,7 +116,7 @@ EXHIBITS = (
         "milliseconds of the challenge's networks",
         f"{_IMAGES} on an RTX 3090; each kernel without and (with) GLARE",
         f"{_IMAGES} (--small: 2,000); `persistent` and `unfolded` retire decided rows, the other "
-        "ways run layer by layer, with and without the recorder",
+        f"ways run layer by layer, with and without the recorder; {_INPUTS}",
         table_3,
         published=_PUBLISHED,
     ),

@@ -152,7 +152,8 @@ EXHIBITS = (
         "Figure 10",
         "memory",
         "temporaries against those of im2col",
-        "XLA's own analysis of a compiled call, against the size of im2col's matrix",
+        "XLA's own analysis of a compiled call (on a CPU without the kernel's own workspace), "
+        "against the size of im2col's matrix",
         figure_10,
     ),
     Exhibit(

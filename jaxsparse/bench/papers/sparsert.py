@@ -71,7 +71,7 @@ def _operations(zeros: float) -> Callable[[Comparison], float]:
 def figure_8(setting: Setting) -> Iterator[Figure]:
     """The executor that is unrolled code, and one that loops over lists, at 90 % zeros."""
     if not setting.gpu:
-        yield Figure("", "", "a CPU has a single executor here, without unrolled code")
+        yield Figure("all problems", "", "a CPU has a single executor here, without unrolled code")
         return
     plan = dataclasses.replace(setting.plan, rivals=False)
     for number, (m, k, n, _) in PRODUCTS.items():
