@@ -2,7 +2,7 @@
 product, attention over kept tokens, and what looking at the mask costs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from jaxsparse.bench.measure.chain import Call
 from jaxsparse.bench.papers.exhibit import Figure, Setting, speedups, time_of
 from jaxsparse.bench.products.run import Comparison, element_type, measure, normal, precision
 from jaxsparse.bits import pack_mask
+from jaxsparse.ffi import Implementation
 from jaxsparse.index import tile_index
 from jaxsparse.ops import masked_conv, masked_matmul
 from jaxsparse.testing import ConvCase, make_masks
@@ -64,7 +65,6 @@ def _conv(
     operands = {
         "kernel": normal(case.kernel_shape, kind, 1, (9 * case.channels) ** -0.5),
         "masks": given,
-        "indices": tuple(tile_index(mask) for mask in given),
     }
 
     def convolved(x: jax.Array, mask: jax.Array, kernel: jax.Array, exactness: Any) -> jax.Array:
@@ -148,56 +148,57 @@ def _product(name: str, density: float, setting: Setting) -> Comparison:
 
 
 def table_4(setting: Setting) -> Iterator[Figure]:
-    """Shares of the time of a call that go into the mask's bits, and into the list of tiles with
-    the choice of the kernel.
+    """The times of a mask's bits, and of its list of tiles with the choice of the kernel, as shares
+    of the time of a call that is given the mask.
     """
     for density in (0.1, 0.3, 0.5):
         case = f"{FREQUENT.name}, {density:g} of the pixels"
         setting.on_step(case)
         masks = make_masks("blobs", FREQUENT.mask_shape, density, count=setting.plan.calls)
-        whole, without = _times(_indexed(masks, setting), setting, (OURS, "given an index"))
-        (bits,) = _times(_packing(setting), setting, ("pack_mask",))
-        if whole is None or without is None or bits is None:
+        whole = _time(_conv(FREQUENT, "", masks, {}, setting), setting)
+        bits = _time(_looking(density, setting, _bits), setting)
+        index = _time(_looking(density, setting, _tiles), setting)
+        if whole is None or bits is None or index is None:
             yield Figure(case, "", "a wrong result", correct=False)
             continue
-        paper = "bits 4 %, list < 1 %, choice < 1 %; all < 6 %"
-        saved = 100 * (1 - without / whole)
-        text = f"{whole:,.1f} us: bits {100 * bits / whole:.1f} %; all {saved:.1f} %"
-        yield Figure(case, paper, text)
+        paper = "bits 4 %, list < 1 %, choice < 1 %; all < 6 %" if density == 0.1 else ""
+        shares = f"bits {100 * bits / whole:.1f} %; all {100 * index / whole:.1f} %"
+        yield Figure(case, paper, f"{whole:,.1f} us: {shares}")
 
 
-def _indexed(masks: list[np.ndarray], setting: Setting) -> Comparison:
-    def given(i: int, x: jax.Array, operands: Any) -> jax.Array:
-        return masked_conv(
-            x, operands["kernel"], operands["indices"][i], precision=precision(setting.dtype)
-        )
-
-    return _conv(FREQUENT, "", masks, {"given an index": given}, setting)
+def _bits(mask: jax.Array, implementation: Implementation) -> jax.Array:
+    return pack_mask(mask, implementation=implementation).astype(jnp.float32)
 
 
-def _packing(setting: Setting) -> Comparison:
-    """The bits of masks of the size of `FREQUENT`, whose entries are computed in the call."""
+def _tiles(mask: jax.Array, implementation: Implementation) -> jax.Array:
+    index = tile_index(mask, implementation=implementation)
+    listed = jnp.where(jnp.arange(index.capacity) < index.count, index.ids, 0)
+    return jnp.stack([index.count, listed.sum()]).astype(jnp.float32)
 
-    def ours(i: int, x: jax.Array, operands: Any) -> jax.Array:
-        return pack_mask(x > 0).astype(jnp.float32)
 
-    def want(x: jax.Array, own: None, operands: Any) -> jax.Array:
-        return pack_mask(x > 0, implementation="reference").astype(jnp.float32)
+def _looking(
+    density: float, setting: Setting, look: Callable[[jax.Array, Implementation], jax.Array]
+) -> Comparison:
+    """What looks at a mask, beside its reference."""
+
+    def draw(seed: int) -> jax.Array:
+        (mask,) = make_masks("blobs", FREQUENT.mask_shape, density, seed=seed)
+        return jnp.asarray(mask, jnp.float32)
 
     return Comparison(
-        "pack_mask",
-        "pack_mask",
+        "tile_index",
+        FREQUENT.name,
         "",
         "float32",
-        lambda seed: normal(FREQUENT.mask_shape, jnp.dtype("float32"), seed),
-        want,
+        draw,
+        lambda x, own, operands: look(x > 0, "reference"),
         None,
         [None] * setting.plan.calls,
-        {"pack_mask": ours},
+        {OURS: lambda i, x, operands: look(x > 0, None)},
     )
 
 
-def _times(one: Comparison, setting: Setting, sides: tuple[str, ...]) -> list[float | None]:
-    """Microseconds of these sides; None for a wrong result."""
+def _time(one: Comparison, setting: Setting) -> float | None:
+    """Microseconds of our side; None for a wrong result."""
     rows = {row.side: row for row in measure(one, setting.plan, lambda side: None)}
-    return [time_of(rows[side]) if rows[side].correct else None for side in sides]
+    return time_of(rows[OURS]) if rows[OURS].correct else None
