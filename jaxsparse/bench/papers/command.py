@@ -13,7 +13,7 @@ from rich.table import Table
 from jaxsparse.bench.papers import dynaspa, glare, sparda, spardr, sparsert
 from jaxsparse.bench.papers.exhibit import HEADS, Exhibit, Line, PaperReport, Setting, lines_of
 from jaxsparse.bench.products.run import ProductPlan, platform_name
-from jaxsparse.bench.report.provenance import command_line, provenance
+from jaxsparse.bench.report.provenance import command_line, device, device_slug, provenance
 from jaxsparse.bench.report.report import make_folders
 
 PAPERS: dict[str, tuple[Exhibit, ...]] = {
@@ -41,6 +41,10 @@ def papers(
     samples: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 5,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON.")] = None,
     markdown_file: Annotated[Path | None, typer.Option("--markdown", help="Write tables.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write tables to <paper>_<device>.md in this folder."),
+    ] = None,
 ) -> None:
     """Measure a paper's tables and figures beside what the paper reports.
 
@@ -50,17 +54,17 @@ def papers(
     if paper not in PAPERS:
         raise typer.BadParameter(f"{paper!r} is not one of {', '.join(PAPERS)}", param_hint="PAPER")
     chosen = _chosen(PAPERS[paper], only)
+    out_file = None if out is None else out / f"{paper}_{device_slug(device())}.md"
     try:
-        make_folders(json_file, markdown_file)
+        make_folders(json_file, markdown_file, out_file)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     whole = platform_name() != "cpu" if full is None else full
     report = run(paper, chosen, whole, samples)
     console = Console()
     show(report, console)
-    if not whole:
-        console.print("These are a few small cases (--small); --full measures the paper's sizes.")
-    for form, file in (("json", json_file), ("markdown", markdown_file)):
+    files = (("json", json_file), ("markdown", markdown_file), ("markdown", out_file))
+    for form, file in files:
         if file is not None:
             report.write(file, form)
     if not report.correct:
@@ -99,7 +103,7 @@ def run(paper: str, exhibits: list[Exhibit], whole: bool, samples: int) -> Paper
 
             setting = Setting(whole, gpu, plan, on_step)
             lines += lines_of(paper, exhibit, setting)
-    return PaperReport(where, tuple(lines))
+    return PaperReport(where, tuple(lines), whole)
 
 
 def show(report: PaperReport, console: Console) -> None:
@@ -107,7 +111,7 @@ def show(report: PaperReport, console: Console) -> None:
     missing: list[str] = []
     for label, lines in report.exhibits().items():
         if lines[0].missing:
-            missing.append(f"{label} ({lines[0].title}): {lines[0].missing}")
+            missing.append(f"{label} ({lines[0].title}): {lines[0].missing}{_published(lines[0])}")
             continue
         table = Table(title=f"{label}: {lines[0].title}", title_justify="left")
         for head in HEADS:
@@ -115,10 +119,16 @@ def show(report: PaperReport, console: Console) -> None:
         for line in lines:
             table.add_row(line.case, line.paper, line.here, style=None if line.correct else "red")
         console.print(table)
-        console.print(lines[0].conditions, markup=False)
+        console.print(f"{lines[0].conditions}{_published(lines[0])}", markup=False)
     if missing:
-        console.print("Not reproduced:")
+        console.print("Not measured here:")
         for text in missing:
             console.print(f"- {text}", markup=False)
     console.print(report.legend(), markup=False)
     console.print(f"Measured on {report.provenance.device}.", markup=False)
+
+
+def _published(line: Line) -> str:
+    """Where the figures of another machine are."""
+    files = ", ".join(f"benchmarks/results/{path}" for path in line.published)
+    return f" Published: {files}." if files else ""

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from jaxsparse.bench.masked_conv.run import MASK_SIDE, Plan, measure
-from jaxsparse.bench.papers.exhibit import Exhibit, Figure, Setting
+from jaxsparse.bench.papers.dynaspa_parts import attention, figure_3, table_4
+from jaxsparse.bench.papers.exhibit import Exhibit, Figure, Setting, drawings, trained
 from jaxsparse.bench.report.rows import DENSE
 from jaxsparse.testing import ConvCase
 
@@ -65,10 +66,33 @@ def conv_figures(case: ConvCase, setting: Setting) -> Iterator[Figure]:
 
 
 _NETWORKS = (
-    "`python examples/demo.py` has a gated classifier and an edited network, and "
-    "`python examples/halting_vit.py` has A-ViT's halting, not the paper's three"
+    "whole networks are programs: `python examples/gated_resnet.py` (DynConv's ResNet-50 and -101 "
+    "at densities .1, .3 and .5), `python examples/halting_vit.py` (A-ViT), `python "
+    "examples/edit_photo.py` and `python examples/video.py` (SIGE: edits of an image)"
+)
+_OPERATORS = (
+    "images/masked_conv_floor_nvidia_h200.md",
+    "images/masked_conv_nvidia_h200.md",
+    "images/masked_conv_widths_nvidia_h200.md",
 )
 EXHIBITS = (
+    drawings("Figures 1, 2, 4, 5, 6, 8 and 9, Tables 1 and 2"),
+    Exhibit(
+        "Figure 3",
+        "convolutions by gathers and scatters, 50 to 99 % left out",
+        "embedded and mobile GPUs: existing sparse libraries are slower than dense",
+        "times faster than XLA's dense convolution whose result is masked, and than a gather of "
+        "the active pixels' windows, one product and a scatter in jax.numpy, which knows the "
+        "number of pixels; masks of blobs, the time of the index included",
+        figure_3,
+    ),
+    Exhibit(
+        "Figure 7",
+        "time of multiply-adds by warps and operations",
+        "a line that its model of the hardware uses",
+        missing="the model here takes rates that are measured on the device, not a loop of "
+        "multiply-adds: `jaxsparse calibrate`.",
+    ),
     Exhibit(
         "Figure 10",
         "single operators at densities .1, .3, .5",
@@ -76,6 +100,15 @@ EXHIBITS = (
         "times faster than XLA's dense convolution in float32 (on a GPU at \"highest\"); DynConv's "
         "shapes, masks of blobs, the time of the index included",
         figure_10,
+        published=_OPERATORS,
+    ),
+    Exhibit(
+        "Figure 10, Attention",
+        "the two products of an attention at densities .1, .3, .5",
+        "an AGX Orin, A-ViT's tokens",
+        "times faster than XLA's products whose operands are masked; 6 heads of 64, 197 tokens "
+        "(A-ViT's size); tokens drawn at random, because its trained network is not available",
+        attention,
     ),
     Exhibit(
         "Figure 11",
@@ -83,35 +116,49 @@ EXHIBITS = (
         "an AGX Orin",
         "as Figure 10",
         figure_11,
+        published=_OPERATORS,
     ),
     Exhibit(
-        "Figure 10, Attention",
-        "A-ViT's products of kept tokens",
-        "an AGX Orin",
-        missing="A-ViT's masks come from a trained network, which is not available.",
-    ),
-    Exhibit(
-        "Figures 12 to 14",
+        "Figure 12",
         "whole networks: DynConv, A-ViT, SIGE",
         "1.4x to 4.8x on an AGX Orin",
         missing=f"{_NETWORKS}.",
+        published=(
+            "tokens/halting_amd_epyc_2_cores.md",
+            "images/video_amd_epyc_2_cores.md",
+            "choice/selection_nvidia_h200.md",
+        ),
     ),
-    Exhibit(
+    trained(
+        "Figure 13",
+        "operators of the three networks in their order",
+        "ImageNet",
+        "The shares of the masks by layer come from them.",
+    ),
+    trained("Figure 14", "whole networks on four data sets", "ImageNet, COCO, VOC or Cityscapes"),
+    trained(
         "Table 3",
         "accuracy",
         "ImageNet",
-        missing="it needs ImageNet and the networks trained on it.",
+        "`python examples/gated_resnet.py` and `python examples/halting_vit.py` compare accuracies "
+        "on canvases of digits.",
+    ),
+    trained("Figure 15", "with quantised values", "ImageNet"),
+    Exhibit(
+        "Figure 16",
+        "quality of the search by its steps",
+        "46 % less search time than Romou on an AGX Xavier, 58 % less on an Adreno 650",
+        missing="`python benchmarks/masked_conv/search.py` compares the search with measuring "
+        "everything, with and without the bound.",
+        published=("choice/search_nvidia_h200.md",),
     ),
     Exhibit(
-        "Figure 15",
-        "with quantised values",
-        "ImageNet",
-        missing="it needs ImageNet and the networks trained on it.",
-    ),
-    Exhibit(
-        "Section 5.3",
-        "search time",
-        "hours to minutes",
-        missing="`jaxsparse tune` prints its own measurements and time.",
+        "Table 4",
+        "what looking at the mask costs",
+        "the worst of its GPUs, density .1",
+        "the times of `pack_mask` and of `tile_index` (with the bits), by themselves, as shares of "
+        "the time of the same convolution that is given a mask",
+        table_4,
+        published=("images/tile_index_nvidia_h200.md",),
     ),
 )

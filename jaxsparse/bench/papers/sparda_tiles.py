@@ -1,8 +1,8 @@
 """SparDA's Table 2: the tile that the cover cost of a mask chooses (Algorithm 2), for a sample of
-masks, among the strips that `masked_matmul` has here.
+masks, among all tiles that `masked_matmul` has here for blocks of one column.
 
-A strip of r rows takes each column that one of its rows keeps: a data tile of r x 1. Its cost is
-measured with nothing masked.
+A strip of r rows takes each column that one of its rows keeps: a data tile of r x 1. The dense
+product is a strip of all rows. Costs are measured with nothing masked.
 """
 
 import functools
@@ -18,6 +18,7 @@ import numpy as np
 from jaxsparse.bench.papers.exhibit import Figure, Setting
 from jaxsparse.ops import masked_matmul
 from jaxsparse.select.config import config
+from jaxsparse.select.table import DENSE
 from jaxsparse.select.variants import table
 
 #: (rows of a block, percent left out) -> the paper's data tile, the percent that its tiles leave
@@ -32,9 +33,12 @@ REPORTED = {
     (32, 95): ("32x1", 95.0, 0.94),
     (32, 99): ("32x1", 99.0, 0.39),
 }
-#: Rows of the strips on a GPU; on a CPU the variants' table has them.
-GPU_ROWS = {"wide": 64, "tall": 128}
+#: Rows of the data tiles on a GPU; on a CPU the variants' table has them.
+GPU_ROWS = {"sorted": 32, "wide": 64, "tall": 128}
+#: The variant that takes blocks of whole pieces of rows only, and the rows of a piece.
+PIECES, PIECE_ROWS = "sorted", 32
 SAMPLES = 3
+DEFAULT = "default"
 
 
 class Strip(NamedTuple):
@@ -66,34 +70,40 @@ def least_cover(samples: Sequence[np.ndarray], strips: Sequence[Strip], block_ro
 
 
 def table_2(setting: Setting) -> Iterator[Figure]:
-    """The chosen strip by granularity and share of zeros, and the strip that is the fastest."""
-    size = 4096 if setting.full else 512
+    """The chosen tile by granularity and share of zeros, and the tile that is the fastest."""
+    size = 4096 if setting.full and setting.gpu else 1024
     rng = np.random.default_rng(0)
     a, b = (jnp.asarray(rng.standard_normal((size, size)), jnp.float32) for _ in "ab")
-    heights = strip_rows(setting.gpu)
+    heights = {**strip_rows(setting.gpu), DENSE: size}
     setting.on_step("the cost of each tile")
     full = np.ones((size // 32, size), bool)
     whole = timed({name: product(name, a, b, full, 32) for name in heights}, setting.plan.samples)
-    strips = [Strip(n, r, whole[n] / cover(full, 32, r)) for n, r in heights.items()]
-    for (block_rows, zeros), (tile, after, reported) in REPORTED.items():
+    every = [Strip(n, r, whole[n] / cover(full, 32, r)) for n, r in heights.items()]
+    for (block_rows, zeros), (theirs, after, reported) in REPORTED.items():
         case = f"({block_rows},1), {zeros} %"
         setting.on_step(case)
         shape = size // block_rows, size
         samples = [rng.random(shape) >= zeros / 100 for _ in range(SAMPLES)]
+        strips = [s for s in every if s.name != PIECES or block_rows % PIECE_ROWS == 0]
         chosen = least_cover(samples, strips, block_rows)
-        calls = {s.name: product(s.name, a, b, samples[0], block_rows) for s in strips}
+        start = time.perf_counter()
+        least_cover(samples[:1], strips, block_rows)
+        search = 1e3 * (time.perf_counter() - start)
+        named = {DEFAULT: None, **{s.name: s.name for s in strips}}
+        calls = {name: product(v, a, b, samples[0], block_rows) for name, v in named.items()}
         entries = np.repeat(samples[0], block_rows, 0)
         want = np.where(entries, np.asarray(a), 0).astype(np.float64) @ np.asarray(b, np.float64)
         limit = (3e-2 if setting.gpu else 1e-5) * np.abs(want).max()
         right = all(np.abs(np.asarray(call()) - want).max() <= limit for call in calls.values())
         times = timed(calls, setting.plan.samples)
         covered = cover(samples[0], block_rows, chosen.rows) * chosen.rows / size**2
-        best = min(times, key=lambda name: times[name])
+        best = min((s.name for s in strips), key=lambda name: times[name])
+        tile = DENSE if chosen.name == DENSE else f"{chosen.rows}x1 ({chosen.name})"
         here = (
-            f"{chosen.rows}x1 ({chosen.name}), {100 * (1 - covered):.2f} %, "
-            f"{times[chosen.name]:.2f} ms; fastest: {best}, {times[best]:.2f} ms"
+            f"{tile}, {100 * (1 - covered):.2f} %, {times[chosen.name]:.2f} ms; fastest: {best}, "
+            f"{times[best]:.2f} ms; default {times[DEFAULT]:.2f} ms; search {search:.1f} ms"
         )
-        yield Figure(case, f"{tile}, {after:.2f} %, {reported:.2f} ms", here, correct=right)
+        yield Figure(case, f"{theirs}, {after:.2f} %, {reported:.2f} ms", here, correct=right)
 
 
 def strip_rows(gpu: bool) -> Mapping[str, int]:
@@ -105,9 +115,9 @@ def strip_rows(gpu: bool) -> Mapping[str, int]:
 
 
 def product(
-    variant: str, a: jax.Array, b: jax.Array, mask: np.ndarray, block_rows: int
+    variant: str | None, a: jax.Array, b: jax.Array, mask: np.ndarray, block_rows: int
 ) -> Callable[[], jax.Array]:
-    """A call of one variant, compiled."""
+    """A call of one variant, compiled; None is the default."""
     given = jnp.asarray(mask)
 
     def multiply(a: jax.Array, b: jax.Array, mask: jax.Array) -> jax.Array:

@@ -3,7 +3,6 @@ tables of benchmarks/results/products/.
 """
 
 import argparse
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from rich.console import Console
 from jaxsparse.bench.products.measured import default_tag, make_plan, run
 from jaxsparse.bench.products.rows import show_products
 from jaxsparse.bench.products.run import Comparison, ProductPlan
+from jaxsparse.bench.report.provenance import device_slug
 from jaxsparse.testing.product_cases import find
 
 MEASURED = {"cpu": ["float32"], "gpu": ["bfloat16", "float32"]}
@@ -42,8 +42,7 @@ def main(op: str, doc: str, table: Any, make: Maker, calls: int = 10) -> int:
     dtypes = given.dtype or MEASURED[jax.default_backend()]
     report = run((c for case in cases for d in dtypes for c in make(case, d, plan)), plan)
     show_products(report, Console())
-    device = report.provenance.device.lower().replace("(r)", "")
-    device = re.sub(r"[^a-z0-9]+", "_", device).strip("_")
+    device = device_slug(report.provenance.device)
     given.out.mkdir(parents=True, exist_ok=True)
     for suffix, form in ((".md", "markdown"), (".json", "json")):
         report.write(given.out / f"{op}_{device}{suffix}", form)

@@ -3,6 +3,7 @@
 import datetime
 import importlib.metadata
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import msgspec
 
 from jaxsparse.core.device import cores
 from jaxsparse.version import __version__
+
+PACKAGE = Path(__file__).resolve().parents[2]
 
 
 class Provenance(msgspec.Struct, frozen=True):
@@ -58,8 +61,8 @@ def provenance(command: str = "") -> Provenance:
 
 
 def commit() -> str:
-    """The commit of the checkout that the working directory is in, "+changes" when it was edited;
-    "" outside of one.
+    """The commit of the checkout that the working directory is in, "+changes" when it was edited
+    elsewhere than in benchmarks/results, where runs write; "" outside of one.
     """
 
     def git(*args: str) -> str:
@@ -72,7 +75,8 @@ def commit() -> str:
         top = git("rev-parse", "--show-toplevel")
         if not Path(top, "jaxsparse", "version.py").is_file():
             return ""
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "-s") else "")
+        edited = git("-C", top, "status", "-s", "--", ".", ":!benchmarks/results")
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if edited else "")
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -97,8 +101,22 @@ def cpu_model() -> str:
     return next(names, platform.processor() or platform.machine())
 
 
+def device_slug(name: str) -> str:
+    """A device's name as part of a file's name: "AMD EPYC, 2 cores" is "amd_epyc_2_cores"."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower().replace("(r)", "")).strip("_")
+
+
 def command_line() -> str:
-    """How this process was started: `jaxsparse ...`, or `python <file>.py ...`."""
-    started = Path(sys.argv[0])
-    first = ["python", started.name] if started.suffix == ".py" else ["jaxsparse"]
+    """How this process was started: `jaxsparse ...`, `python -m <module> ...`, or `python <file>.py
+    ...`, the file relative to the working directory where it is below it.
+    """
+    started = Path(sys.argv[0]).resolve()
+    first = ["jaxsparse"]
+    if started.name == "__main__.py" and started.is_relative_to(PACKAGE):
+        package = started.parent.relative_to(PACKAGE.parent).parts
+        first = first if len(package) == 1 else ["python", "-m", ".".join(package)]
+    elif started.suffix == ".py":
+        here = Path.cwd()
+        below = started.is_relative_to(here)
+        first = ["python", str(started.relative_to(here)) if below else started.name]
     return shlex.join([*first, *sys.argv[1:]])

@@ -55,9 +55,13 @@ class BaseReport(msgspec.Struct, Generic[R], frozen=True):
 
     def to_markdown(self) -> str:
         """A title, the provenance, LEGEND, then the tables."""
-        op = self.rows[0].op if self.rows else "nothing"
         facts = [f"- {line}" for line in self.provenance.lines()]
-        return "\n".join([f"# {op}", "", *facts, "", self.legend(), *self.tables()]) + "\n"
+        head = [f"# {self.title()}", "", *facts, "", self.legend()]
+        return "\n".join([*head, *self.tables()]) + "\n"
+
+    def title(self) -> str:
+        """The heading of the Markdown: the operation's name."""
+        return self.rows[0].op if self.rows else "nothing"
 
     def legend(self) -> str:
         """What the figures of the tables are."""

@@ -7,7 +7,12 @@ import math
 import pytest
 
 from jaxsparse.bench.report.crossover import crossover, crossover_text
-from jaxsparse.bench.report.provenance import provenance
+from jaxsparse.bench.report.provenance import (
+    PACKAGE,
+    command_line,
+    device_slug,
+    provenance,
+)
 from jaxsparse.bench.report.report import Report
 from jaxsparse.bench.report.rows import DENSE, Row, cell
 
@@ -122,3 +127,23 @@ def test_what_went_wrong_shows():
 def test_write_needs_a_form(report, tmp_path):
     with pytest.raises(ValueError, match="form='xlsx'"):
         report.write(tmp_path / "a", "xlsx")
+
+
+@pytest.mark.parametrize(
+    ("started", "text"),
+    [
+        (PACKAGE / "__main__.py", "jaxsparse --size 4"),
+        (PACKAGE / "bench" / "challenge" / "__main__.py", "python -m jaxsparse.bench.challenge"),
+        ("/usr/bin/jaxsparse", "jaxsparse --size 4"),
+        ("folder/one.py", "python folder/one.py --size 4"),
+        ("/elsewhere/one.py", "python one.py --size 4"),
+    ],
+)
+def test_command_line(monkeypatch, started, text):
+    monkeypatch.setattr("sys.argv", [str(started), "--size", "4"])
+    assert command_line().startswith(text)
+
+
+def test_device_slug():
+    assert device_slug("Intel(R) Xeon(R) CPU, 2 cores") == "intel_xeon_cpu_2_cores"
+    assert device_slug("NVIDIA H200") == "nvidia_h200"
