@@ -34,6 +34,7 @@ Single = Literal[
     "masked_pool",
     "pack_mask",
     "pack_tokens",
+    "ring_attention",
     "route",
     "tile_index",
     "token_index",
