@@ -12,6 +12,7 @@ keys of all others.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +25,7 @@ from jaxsparse.index.blocks.parts import lists_of_shards
 from jaxsparse.ops.sparse_attention.core import AttentionParams, Mask, gradients
 from jaxsparse.ops.sparse_attention.core import attend as attend_alone
 
+Number = jax.Array | int
 Pair = tuple[jax.Array, jax.Array]
 
 
@@ -35,10 +37,11 @@ class Ring:
     devices: int
     attention: AttentionParams
 
-    def passed_on(self, values: Any) -> Any:
-        """Values of the device before this one, for those of this device."""
+    def passed_on(self, values: Pair) -> Pair:
+        """The values of the device before this one."""
         pairs = [(i, (i + 1) % self.devices) for i in range(self.devices)]
-        return jax.tree.map(lambda v: jax.lax.ppermute(v, self.axis, pairs), values)
+        one, other = (jax.lax.ppermute(v, self.axis, pairs) for v in values)
+        return one, other
 
 
 class Rows(NamedTuple):
@@ -59,6 +62,12 @@ class Rows(NamedTuple):
     bias: jax.Array | None
 
 
+#: q, k, v, rows, out, lse.
+Saved = tuple[jax.Array, jax.Array, jax.Array, Rows, jax.Array, jax.Array]
+#: dq, and dk and dv of the keys that are here, in float32.
+Sums = tuple[jax.Array, Pair]
+
+
 class Step(NamedTuple):
     """The part of `Rows` that concerns the keys of one step; `shift` float32[N, 1] is what their
     scores are to be moved by: the kernels count positions from the first key and the first query.
@@ -76,7 +85,7 @@ class _Steps:
         self.ring, self.rows, self.queries, self.keys = ring, rows, queries, keys
         self.lists = lists_of_shards(rows.codes, ring.devices)
 
-    def at(self, number: jax.Array | int) -> Step:
+    def at(self, number: Number) -> Step:
         """What concerns the keys of step `number`: those that began that many devices before."""
         rows, devices = self.rows, np.int32(self.ring.devices)
         owner = jax.lax.rem(rows.me + devices - jnp.int32(number), devices)
@@ -94,19 +103,19 @@ def _around(ring: Ring, rows: Rows, q: jax.Array, k: jax.Array, v: jax.Array) ->
     """(out, lse) of a device's queries over all keys."""
     steps = _Steps(ring, rows, q.shape[1], k.shape[1])
 
-    def found(number: Any, k: jax.Array, v: jax.Array) -> Pair:
-        return _one(ring, rows, steps.at(number), q, k, v)
+    def found(number: Number, kv: Pair) -> Pair:
+        return _one(ring, rows, steps.at(number), q, *kv)
 
-    def turn(number: Any, carry: Any) -> Any:
-        k, v, all_before = carry
-        ahead = ring.passed_on((k, v))
-        return *ahead, _merged(all_before, found(number, k, v))
+    def turn(number: Number, carry: tuple[Pair, Pair]) -> tuple[Pair, Pair]:
+        kv, before = carry
+        ahead = ring.passed_on(kv)
+        return ahead, _merged(before, found(number, kv))
 
-    out, lse = found(0, k, v)
+    out, lse = found(0, (k, v))
     if ring.devices > 1:
-        carry = *ring.passed_on((k, v)), (out.astype(jnp.float32), lse)
-        k, v, merged = jax.lax.fori_loop(1, ring.devices - 1, turn, carry)
-        out, lse = _merged(merged, found(ring.devices - 1, k, v))
+        carry = ring.passed_on((k, v)), (out.astype(jnp.float32), lse)
+        kv, before = jax.lax.fori_loop(1, ring.devices - 1, turn, carry)
+        out, lse = _merged(before, found(ring.devices - 1, kv))
     return out.astype(q.dtype), lse
 
 
@@ -142,44 +151,42 @@ def _attend_fwd(ring: Ring, q: jax.Array, k: jax.Array, v: jax.Array, rows: Rows
     return (out, lse), (q, k, v, rows, out, lse)
 
 
-def _attend_tangent(ring: Ring, saved: Any, tangents: Tangents) -> Any:
-    q, k, v, rows, *_ = saved
-    run = lambda *qkv: _around(ring, rows, *qkv)  # noqa: E731
-    return tangent_of(run, (q, k, v), tangents[:3])
+def _attend_tangent(ring: Ring, saved: Saved, tangents: Tangents) -> Any:
+    run = functools.partial(_around, ring, saved[3])
+    return tangent_of(run, saved[:3], tangents[:3])
 
 
-def _attend_bwd(ring: Ring, saved: Any, cotangent: Pair):
+def _attend_bwd(ring: Ring, saved: Saved, cotangent: Pair):
     q, k, v, rows, out, lse = saved
     steps = _Steps(ring, rows, q.shape[1], k.shape[1])
     # The ring starts anew: else XLA may keep what the first transfer of the other one brought.
     k, v, cotangent = jax.lax.optimization_barrier((k, v, cotangent))
 
-    def found(number: Any, k: jax.Array, v: jax.Array) -> Any:
+    def found(number: Number, kv: Pair) -> Sums:
         step = steps.at(number)
         own = lse if step.shift is None else lse - step.shift[None]
         given = (*cotangent, step.mask, rows.slopes, step.bias)
-        grads = gradients(ring.attention, q, k, v, out, own, *given)
-        dq, *ones = (x.astype(jnp.float32) for x in grads)
-        return dq, ones
+        grads = gradients(ring.attention, q, *kv, out, own, *given)
+        dq, dk, dv = (x.astype(jnp.float32) for x in grads)
+        return dq, (dk, dv)
 
-    def added(number: Any, k: jax.Array, v: jax.Array, dq: jax.Array, ones: Any) -> Any:
-        """With a step's own; what was summed for these keys so far comes from where they were."""
-        summed = ring.passed_on(ones)
-        one, more = found(number, k, v)
-        return dq + one, [a + b for a, b in zip(summed, more, strict=True)]
+    def added(number: Number, kv: Pair, before: Sums) -> Sums:
+        """With a step's own; what was summed for these keys comes from where they were."""
+        dk, dv = ring.passed_on(before[1])
+        dq, own = found(number, kv)
+        return before[0] + dq, (dk + own[0], dv + own[1])
 
-    def turn(number: Any, carry: Any) -> Any:
-        k, v, dq, ones = carry
-        ahead = ring.passed_on((k, v))
-        return *ahead, *added(number, k, v, dq, ones)
+    def turn(number: Number, carry: tuple[Pair, Sums]) -> tuple[Pair, Sums]:
+        kv, before = carry
+        ahead = ring.passed_on(kv)
+        return ahead, added(number, kv, before)
 
-    dq, ones = found(0, k, v)
+    dq, (dk, dv) = found(0, (k, v))
     if ring.devices > 1:
-        carry = *ring.passed_on((k, v)), dq, ones
-        k, v, dq, ones = jax.lax.fori_loop(1, ring.devices - 1, turn, carry)
-        dq, ones = added(ring.devices - 1, k, v, dq, ones)
-        ones = ring.passed_on(ones)
-    dk, dv = ones
+        carry = ring.passed_on((k, v)), (dq, (dk, dv))
+        kv, before = jax.lax.fori_loop(1, ring.devices - 1, turn, carry)
+        dq, away = added(ring.devices - 1, kv, before)
+        dk, dv = ring.passed_on(away)
     return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), None
 
 

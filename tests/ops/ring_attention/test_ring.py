@@ -245,7 +245,6 @@ def test_keys_go_around_and_nothing_is_gathered(rng):
         assert not [name for name in ("all-gather", "all-to-all") if name in text]
         shard = 4 * 64 * 2 * 256
         used[devices] = compiled.memory_analysis().temp_size_in_bytes / shard
-    print(used)
     assert used[4] < used[3] + 0.5
 
 
