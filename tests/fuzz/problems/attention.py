@@ -82,8 +82,8 @@ def ring_attention(draw: Draw) -> Problem:
         "k": ((batch, columns, kv_heads, depth), dtype),
         "v": ((batch, columns, kv_heads, wide), dtype),
     }
-    kind = draw.pick(jax.sharding.AxisType.Auto, jax.sharding.AxisType.Explicit)
-    mesh = jax.make_mesh((devices,), ("seq",), (kind,), devices=jax.devices()[:devices])
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((devices,), ("seq",), auto, devices=jax.devices()[:devices])
     by, of_bias = P(None, "seq"), P(None, None, "seq")
 
     def local(q: Any, k: Any, v: Any, mask: Any, slopes: Any, bias: Any) -> Any:
@@ -92,15 +92,8 @@ def ring_attention(draw: Draw) -> Problem:
 
     def call(q: Any, k: Any, v: Any, keep: Any, slopes: Any = None, bias: Any = None) -> Any:
         mask, specs = js.BlockMask.from_dense(keep, block), (by, by, by, P(), P(), of_bias)
-        if kind is jax.sharding.AxisType.Auto:
-            run = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=by)
-            return run(q, k, v, mask, slopes, bias)
-        given = jax.tree.map(
-            lambda x: jax.sharding.reshard(x, jax.NamedSharding(mesh, P())),
-            (q, k, v, mask, slopes, bias),
-        )
         run = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=by)
-        return run(*given)
+        return run(q, k, v, mask, slopes, bias)
 
     def meaning(q: Any, k: Any, v: Any, keep: Any, bias: Any = 0.0, slopes: Any = None) -> Any:
         more = {"scale": depth**-0.5, "cap": cap, "slopes": slopes, "bias": bias}
