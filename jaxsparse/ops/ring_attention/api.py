@@ -33,6 +33,7 @@ from jaxsparse.ops.sparse_attention.checks import (
 from jaxsparse.ops.sparse_attention.other_names import answers_other_names
 from jaxsparse.ops.sparse_attention.run import OFFERED, describe
 from jaxsparse.select.explain import Counted, record
+from jaxsparse.select.work import Work, result, work
 
 runs_as("ring_attention", "sparse_attention")
 
@@ -171,9 +172,17 @@ def ring_attention(
         lambda name: describe(attention, name, (q, k, v), blocks // devices, mask.slots, added),
         lambda: Counted(blocks, (codes != NONE).sum(dtype=jnp.int32), mask.overflow),
         "blocks",
+        lambda: _work(q, k, v, codes, devices),
     )
     rows = Rows(me, codes, mask.words, slopes, bias)
     *tokens, rows, overflow = lift(q, k, v, rows, mask.overflow)
     rows = lift(rows._replace(me=after_check(axis_name, overflow, rows.me)))[0]
     out, lse = attend(Ring(axis_name, devices, attention), *tokens, rows)
     return (out, lse) if return_lse else out
+
+
+def _work(q: jax.Array, k: jax.Array, v: jax.Array, codes: jax.Array, devices: int) -> Work:
+    """Both products of one device, whose mask lists every block; each step reads other keys."""
+    pairs = q.shape[0] * q.shape[2] * q.shape[1] * devices * k.shape[1]
+    out = result((*q.shape[:3], v.shape[3]), q.dtype)
+    return work(pairs * (q.shape[3] + v.shape[3]), q, *[k, v] * devices, codes, out)
