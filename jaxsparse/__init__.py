@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from jaxsparse.ops.pack_tokens.api import unpack_tokens as unpack_tokens
     from jaxsparse.ops.pruned_conv.api import pruned_conv as pruned_conv
     from jaxsparse.ops.pruned_matmul.api import pruned_matmul as pruned_matmul
+    from jaxsparse.ops.ring_attention.api import ring_attention as ring_attention
     from jaxsparse.ops.route.api import Routing as Routing
     from jaxsparse.ops.route.api import route as route
     from jaxsparse.ops.sparse_attention.api import sparse_attention as sparse_attention
@@ -107,6 +108,7 @@ __all__ = [
     "pruned_matmul",
     "record_masks",
     "recorder",
+    "ring_attention",
     "route",
     "show",
     "sparse_attention",

@@ -1,12 +1,36 @@
 """The mesh that arrays are on, and results that shards of it add up."""
 
 import contextlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+#: A mesh axis, or several as one.
+AxisName = str | tuple[str, ...]
+
+
+def devices_along(op: str, axis_name: Any, split: str) -> int:
+    """How many devices the axis has, in a call of `op` inside of a `shard_map` that splits what
+    `split` names.
+
+    Raises:
+        TypeError: for what is not a name, or a tuple of them.
+        ValueError: for an axis that the `shard_map` does not have.
+    """
+    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"axis_name={axis_name!r}; it takes a mesh axis's name, or a tuple of them")
+    try:
+        return math.prod(jax.lax.axis_size(name) for name in names)
+    except NameError:
+        raise ValueError(
+            f"{op}: axis_name={axis_name!r} is not an axis of a jax.shard_map around this call: "
+            f"call it inside a jax.shard_map that splits {split} over that axis"
+        ) from None
 
 
 def mesh_of(leaves: Sequence[jax.Array]) -> Any:

@@ -17,6 +17,7 @@ from jaxsparse.ops.pack_tokens.api import pack_tokens as pack_tokens
 from jaxsparse.ops.pack_tokens.api import unpack_tokens as unpack_tokens
 from jaxsparse.ops.pruned_conv.api import pruned_conv as pruned_conv
 from jaxsparse.ops.pruned_matmul.api import pruned_matmul as pruned_matmul
+from jaxsparse.ops.ring_attention.api import ring_attention as ring_attention
 from jaxsparse.ops.route.api import Routing as Routing
 from jaxsparse.ops.route.api import route as route
 from jaxsparse.ops.sparse_attention.api import sparse_attention as sparse_attention
@@ -39,6 +40,7 @@ __all__ = [
     "pack_tokens",
     "pruned_conv",
     "pruned_matmul",
+    "ring_attention",
     "route",
     "sparse_attention",
     "sparse_ffn",

@@ -34,6 +34,7 @@ Single = Literal[
     "masked_pool",
     "pack_mask",
     "pack_tokens",
+    "ring_attention",
     "route",
     "tile_index",
     "token_index",
@@ -90,7 +91,7 @@ def _beside() -> dict[str, list[tuple[str, str]]]:
 
 def variants(op: Op | Single) -> list[Variant]:
     """The variants of `op`, on every platform that this build has kernels for; none for an op with
-    a single kernel on each platform.
+    a single kernel on each platform. "ring_attention" runs those of "sparse_attention".
 
     `js.config(variant=)` takes each of them. A name alone concerns "masked_conv", "masked_dense",
     "masked_matmul", "kept_matmul", "grouped_matmul", "pruned_matmul", "pruned_conv",

@@ -129,6 +129,14 @@ def combined(x, ids, weights):
     return over_a_mesh(body)
 
 
+def ringed(*args, **options):
+    def body():
+        return js.ring_attention(*args, "expert", **options)
+
+    return over_a_mesh(body)
+
+
+CASES["ring_attention"] = (ringed, *CASES["sparse_attention"][1:])
 CASES["dispatch"] = (dispatched, (TOKENS, IDS), {})
 CASES["combine"] = (combined, (TOKENS, IDS, jnp.ones(IDS.shape)), {})
 

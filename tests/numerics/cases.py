@@ -2,8 +2,10 @@
 they run on.
 """
 
+import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from fuzz import oracle
@@ -205,6 +207,28 @@ def attention() -> Case:
     )
 
 
+def ring() -> Case:
+    """Over as many devices as there are, four at most."""
+    devices = min(4, jax.device_count())
+    axis = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((devices,), ("seq",), axis, devices=jax.devices()[:devices])
+    by, alone = jax.P(None, "seq"), attention()
+
+    def call(q: Any, k: Any, v: Any, keep: Any) -> Any:
+        body = lambda q, k, v, mask: js.ring_attention(q, k, v, mask, "seq")  # noqa: E731
+        run = jax.shard_map(body, mesh=mesh, in_specs=(by, by, by, jax.P()), out_specs=by)
+        return run(q, k, v, js.BlockMask.from_dense(keep, 16))
+
+    return dataclasses.replace(
+        alone,
+        op="ring_attention",
+        floats={"q": drawn(3, 128, 4, 32), "k": drawn(3, 192, 2, 32), "v": drawn(3, 192, 2, 32)},
+        call=call,
+        data={"keep": some(1, 1, 8, 12, share=0.5).repeat(16, 2).repeat(16, 3)},
+        sizes={"head": 32, "s": 192, "devices": devices},
+    )
+
+
 def network(gated: bool) -> Case:
     floats = {"x": drawn(41, 64), "w_up": drawn(64, 300), "w_down": drawn(300, 64)}
     floats |= {"w_gate": drawn(64, 300)} if gated else {}
@@ -319,6 +343,7 @@ CASES = [
     matmul(),
     kept(),
     attention(),
+    ring(),
     *(network(gated) for gated in (False, True)),
     *(pruned(kind) for kind in ("matmul", "conv")),
     *(saturated(op) for op in ("bounded_matmul", "bounded.network")),

@@ -37,6 +37,15 @@ def exchanged(x):
     return jax.shard_map(send, mesh=mesh, in_specs=(spec, spec), out_specs=spec)(x, routing)
 
 
+def ringed(x):
+    """Three queries, on a mesh of one device."""
+    mesh, q = jax.make_mesh((1,), ("e",), axis_types=(AxisType.Auto,)), x[None, :, None]
+    mask = js.BlockMask.from_block_bits(jnp.asarray([[[[True, False]]]]), 16, 3, 20)
+    keys = jnp.zeros((1, 20, 1, 4))
+    run = lambda q, k: js.ring_attention(q, k, k, mask, "e")  # noqa: E731
+    return jax.shard_map(run, mesh=mesh, in_specs=jax.P(), out_specs=jax.P("e"))(q, keys)
+
+
 TOKENS = jnp.asarray([[True, False, True]])
 PACKING = js.pack_tokens(X[None], TOKENS)[1]
 CALLS = {
@@ -58,6 +67,7 @@ CALLS = {
     "pack_tokens": (lambda x: js.pack_tokens(x[None], TOKENS), X, "2 of 3 tokens"),
     "unpack_tokens": (lambda x: js.unpack_tokens(x[:3], PACKING), X, "-> [1, 3, 4]"),
     "dispatch": (exchanged, X, "to 1 devices"),
+    "ring_attention": (ringed, X, "1 of 2 blocks (50.0 %), skipped 1"),
 }
 
 

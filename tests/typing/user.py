@@ -104,6 +104,14 @@ def experts_over_devices(ids: jax.Array, x: jax.Array) -> jax.Array:
     return assert_type(js.combine(rows, sent, weights=np.ones((6, 1))), jax.Array)
 
 
+def tokens_over_devices(q: jax.Array, mask: js.BlockMask) -> jax.Array:
+    """Inside of `jax.shard_map` over the axis "seq"."""
+    mine = assert_type(mask.take(q_blocks=np.arange(2)), js.BlockMask)
+    out, lse = js.ring_attention(q, q, q, mine, "seq", return_lse=True, slopes=np.ones(2))
+    assert_type((out, lse), tuple[jax.Array, jax.Array])
+    return assert_type(js.ring_attention(q, q, q, mask, ("host", "seq"), scale=2.0), jax.Array)
+
+
 def frozen_weights() -> js.PrunedWeight:
     """Pruned once, then run."""
     kept = assert_type(js.prune.magnitude(weight, 0.5), NDArray[np.bool_])

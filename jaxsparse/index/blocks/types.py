@@ -22,8 +22,17 @@ from jaxsparse.index.blocks.evaluate import MaskMod, check_mod
 from jaxsparse.index.blocks.formats import BlockLists, holds_at, lists_of
 from jaxsparse.index.blocks.given import arrays_of_lists, check_bits, check_full, check_pair
 from jaxsparse.index.blocks.grid import Grid, check_number, make_grid
-from jaxsparse.index.blocks.lists import FULL, NONE, MaskArrays, build, codes_of, is_known
+from jaxsparse.index.blocks.lists import (
+    FULL,
+    NONE,
+    MaskArrays,
+    both_lists,
+    build,
+    codes_of,
+    is_known,
+)
 from jaxsparse.index.blocks.numbers import NUMBERED, each
+from jaxsparse.index.blocks.parts import check_blocks, codes_at, taken_grid
 from jaxsparse.index.blocks.rows import arrays_of_row, row_grid
 
 _DATA = MaskArrays._fields
@@ -214,6 +223,39 @@ class BlockMask:
         arrays = arrays_of_row(self.codes(), self.words, at, self._grid)
         arrays = arrays._replace(overflow=arrays.overflow | self.overflow)
         return mask_of("BlockMask.at_query", arrays, row_grid(self._grid))
+
+    @takes_variables
+    def take(
+        self,
+        *,
+        q_blocks: Int[ArrayLike, "n"] | None = None,
+        kv_blocks: Int[ArrayLike, "m"] | None = None,
+    ) -> BlockMask:
+        """The mask of some blocks of queries and of keys, in the order given: the rows of one
+        device, or of tokens whose blocks were permuted. It shares the bits of this mask.
+
+        Args:
+            q_blocks: int[n], numbers of blocks of queries; they may be traced. A number that does
+                not exist, such as -1, stands for queries that attend to nothing. None: all blocks.
+            kv_blocks: int[m], numbers of blocks of keys, likewise.
+
+        Returns:
+            A BlockMask of n * block_q queries and m * block_kv keys.
+
+        Raises:
+            TypeError, ValueError: for another dtype or rank; for a length that is not a multiple of
+                the blocks.
+        """
+        q_blocks, kv_blocks = (
+            check_blocks("q_blocks", q_blocks),
+            check_blocks("kv_blocks", kv_blocks),
+        )
+        grid, codes = taken_grid(self._grid, q_blocks, kv_blocks), self.codes()
+        codes = codes if q_blocks is None else codes_at(codes, q_blocks, 2)
+        codes = codes if kv_blocks is None else codes_at(codes, kv_blocks, 3)
+        check_number(codes.shape[0], codes.shape[1], grid)
+        arrays = MaskArrays(*both_lists(codes), words=self.words, overflow=self.overflow)
+        return mask_of("BlockMask.take", arrays, grid)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

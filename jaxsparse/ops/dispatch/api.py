@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +19,7 @@ from jaxsparse.core.checks import as_array, check_float, check_rank
 from jaxsparse.core.integers import check_count
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import lift
+from jaxsparse.ffi.mesh import AxisName, devices_along
 from jaxsparse.ffi.platform import offered_by, offers, plan
 from jaxsparse.ops.dispatch.exchange import back, there
 from jaxsparse.ops.dispatch.plan import Axis, group_sizes, overflows, plan_of
@@ -31,7 +30,8 @@ from jaxsparse.select.explain import record
 for _op in ("dispatch", "combine"):
     offers(_op, "reference")  # XLA's operations, on every platform
 
-AxisName = str | tuple[str, ...]
+#: What a `shard_map` splits.
+_SPLIT = "the tokens and experts"
 
 
 @functools.partial(
@@ -112,7 +112,7 @@ def dispatch(
     x = as_array("x", x)
     if not isinstance(routing, Routing):
         raise TypeError(f"routing must be the Routing of js.route, not {type(routing).__name__}")
-    devices = _devices("dispatch", axis_name)
+    devices = devices_along("dispatch", axis_name, _SPLIT)
     assignments, top_k = _check_routing(x, routing, devices)
     room = assignments if capacity is None else check_count("capacity", capacity)
     axis = Axis(axis_name, devices, min(room, assignments), assignments)
@@ -165,7 +165,7 @@ def combine(
     if not isinstance(exchange, Exchange):
         raise TypeError(f"exchange must be that of js.dispatch, not {type(exchange).__name__}")
     axis, shape = exchange.axis, exchange.shape
-    _devices("combine", axis.name)
+    devices_along("combine", axis.name, _SPLIT)
     if y.shape[0] != axis.rows:
         raise ValueError(f"y has {y.shape[0]} rows; the exchange has room for {axis.rows}")
     if weights is not None:
@@ -204,20 +204,6 @@ def _sorted_rows(x: jax.Array, order: jax.Array, top_k: int) -> jax.Array:
     each = jnp.broadcast_to(x[:, None], (x.shape[0], top_k, x.shape[1]))
     flat = each.reshape(order.size, x.shape[1])
     return flat.at[order].get(mode="promise_in_bounds", unique_indices=True)
-
-
-def _devices(op: str, axis_name: Any) -> int:
-    """How many devices the axis has."""
-    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
-    if not names or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"axis_name={axis_name!r}; it takes a mesh axis's name, or a tuple of them")
-    try:
-        return math.prod(jax.lax.axis_size(name) for name in names)
-    except NameError:
-        raise ValueError(
-            f"{op}: axis_name={axis_name!r} is not an axis of a jax.shard_map around this call: "
-            "call it inside a jax.shard_map that splits the tokens and experts over that axis"
-        ) from None
 
 
 def _check_routing(x: jax.Array, routing: Routing, devices: int) -> tuple[int, int]:

@@ -11,17 +11,18 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxsparse.core.checks import canonical_precision, check_bool
+from jaxsparse.core.checks import check_bool
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
-from jaxsparse.ffi.platform import implementation_key, plan
+from jaxsparse.ffi.platform import plan
 from jaxsparse.index.blocks import BlockMask
 from jaxsparse.ops.sparse_attention.checks import (
     check_bias,
     check_complete,
     check_dropout,
+    check_lengths,
     check_mask,
-    check_number,
+    check_options,
     check_shared,
     check_slopes,
     check_tokens,
@@ -133,19 +134,12 @@ def sparse_attention(
     check_dropout(dropout)
     return_lse = check_bool("return_lse", return_lse)
     mask = check_mask(block_mask)
-    q, k, v = check_tokens(q, k, v, mask)
+    q, k, v = check_tokens(q, k, v, functools.partial(check_lengths, mask))
     check_shared(q, mask)
-    default = 1 / math.sqrt(max(q.shape[3], 1))
     implementations = plan("sparse_attention", implementation, OFFERED)
-    params = AttentionParams(
-        mask.block_size,
-        default if scale is None else check_number("scale", scale),
-        0.0 if soft_cap is None else check_number("soft_cap", soft_cap, positive=True),
-        canonical_precision(precision),
-        implementation_key(implementation),
-    )
-    slopes = None if slopes is None else check_slopes(slopes, q.shape[2])
-    bias = None if bias is None else check_bias(bias, q, k.shape[1])
+    params = check_options(q, mask, scale, soft_cap, precision, implementation)
+    slopes = None if slopes is None else check_slopes("sparse_attention", slopes, q.shape[2])
+    bias = None if bias is None else check_bias("sparse_attention", bias, q, k.shape[1])
     check_complete(mask)
     blocks, added = math.prod(mask.kv_blocks.shape), slopes is not None or bias is not None
     record(

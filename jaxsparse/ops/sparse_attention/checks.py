@@ -1,6 +1,8 @@
-"""What `sparse_attention` refuses, at trace time."""
+"""What `sparse_attention` refuses, at trace time; `ring_attention` refuses the same."""
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,32 +12,58 @@ from jax.typing import ArrayLike
 
 from jaxsparse.core.checks import (
     as_array,
+    canonical_precision,
     check_float,
     check_offsets,
     check_rank,
     check_same_dtype,
 )
 from jaxsparse.core.integers import check_static
+from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.blocks import BlockMask
 from jaxsparse.index.blocks.checks import check_kind
 from jaxsparse.index.blocks.grid import check_block_size
 from jaxsparse.index.blocks.lists import MaskArrays
+from jaxsparse.ops.sparse_attention.params import AttentionParams
 from jaxsparse.select.config import settings
 
-_LAYOUT = "BTNH [batch, tokens, heads, head_dim]"
+LAYOUT = "BTNH [batch, tokens, heads, head_dim]"
+
+
+def check_options(
+    q: jax.Array,
+    mask: BlockMask,
+    scale: Any,
+    soft_cap: Any,
+    precision: Any,
+    implementation: Implementation,
+) -> AttentionParams:
+    """What is static about a call."""
+    default = 1 / math.sqrt(max(q.shape[3], 1))
+    return AttentionParams(
+        mask.block_size,
+        default if scale is None else check_number("scale", scale),
+        0.0 if soft_cap is None else check_number("soft_cap", soft_cap, positive=True),
+        canonical_precision(precision),
+        implementation_key(implementation),
+    )
 
 
 def check_tokens(
-    q: ArrayLike, k: ArrayLike, v: ArrayLike, block_mask: BlockMask
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    check_lengths: Callable[[jax.Array, jax.Array], None],
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """q, k and v as arrays that fit each other and the mask."""
+    """q, k and v as arrays that fit each other; `check_lengths(q, k)` compares them to the mask."""
     for name, value in (("q", q), ("k", k), ("v", v)):
-        check_rank(name, value, 4, _LAYOUT)
+        check_rank(name, value, 4, LAYOUT)
     q, k, v = as_array("q", q), as_array("k", k), as_array("v", v)
     check_float("q", q)
     check_same_dtype("k", k, "q", q)
     check_same_dtype("v", v, "q", q)
-    _check_lengths(q, k, block_mask)
+    check_lengths(q, k)
     if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
         raise ValueError(
             f"k has shape {k.shape}; q {q.shape} needs ({q.shape[0]}, keys, heads, {q.shape[3]})"
@@ -53,7 +81,8 @@ def check_tokens(
     return q, k, v
 
 
-def _check_lengths(q: jax.Array, k: jax.Array, mask: BlockMask) -> None:
+def check_lengths(mask: BlockMask, q: jax.Array, k: jax.Array) -> None:
+    """The mask is of the queries of q and the keys of k."""
     for name, array, length in (("q", q, mask.q_len), ("k", k, mask.kv_len)):
         if array.shape[1] == length:
             continue
@@ -61,7 +90,7 @@ def _check_lengths(q: jax.Array, k: jax.Array, mask: BlockMask) -> None:
         fix = f"; is {name} BNTH? {name}.transpose(0, 2, 1, 3)" if turned else ""
         side = "q_len" if name == "q" else "kv_len"
         raise ValueError(
-            f"{name} has {array.shape[1]} tokens (shape {array.shape}, {_LAYOUT}); block_mask is "
+            f"{name} has {array.shape[1]} tokens (shape {array.shape}, {LAYOUT}); block_mask is "
             f"of {side}={length}{fix}"
         )
 
@@ -149,17 +178,17 @@ def check_dropout(dropout: object) -> None:
         )
 
 
-def check_slopes(slopes: ArrayLike, heads: int) -> jax.Array:
+def check_slopes(op: str, slopes: ArrayLike, heads: int) -> jax.Array:
     """`slopes` as float32[heads] without a derivative."""
     check_rank("slopes", slopes, 1, "one per head of q")
     slopes = as_array("slopes", slopes)
     check_float("slopes", slopes)
     if slopes.shape[0] != heads:
         raise ValueError(f"slopes has {slopes.shape[0]} entries; q has {heads} heads")
-    return without_gradient("slopes", slopes.astype(jnp.float32))
+    return without_gradient(op, "slopes", slopes.astype(jnp.float32))
 
 
-def check_bias(bias: ArrayLike, q: jax.Array, kv_len: int) -> jax.Array:
+def check_bias(op: str, bias: ArrayLike, q: jax.Array, kv_len: int) -> jax.Array:
     """`bias` as an array that broadcasts to [B, N, T, S], without a derivative."""
     check_rank("bias", bias, 4, "[B or 1, N or 1, T or 1, S or 1]")
     bias = as_array("bias", bias)
@@ -172,10 +201,10 @@ def check_bias(bias: ArrayLike, q: jax.Array, kv_len: int) -> jax.Array:
     if any(n not in (1, size) for n, size in zip(bias.shape, whole, strict=True)):
         raise ValueError(f"bias has shape {bias.shape}; it takes {whole}, or 1 for an axis of it")
     check_offsets("bias", bias.shape)
-    return without_gradient("bias", bias)
+    return without_gradient(op, "bias", bias)
 
 
-def without_gradient(name: str, value: jax.Array) -> jax.Array:
+def without_gradient(op: str, name: str, value: jax.Array) -> jax.Array:
     """`value`; asking for its derivative is refused with a sentence, and is not zero."""
 
     @jax.custom_jvp
@@ -185,7 +214,7 @@ def without_gradient(name: str, value: jax.Array) -> jax.Array:
     @same.defjvp
     def refuse(primals: object, tangents: object) -> tuple[jax.Array, jax.Array]:
         raise ValueError(
-            f"{name} has no derivative in sparse_attention: jax.lax.stop_gradient({name}), or "
+            f"{name} has no derivative in {op}: jax.lax.stop_gradient({name}), or "
             "jax.nn.dot_product_attention where it is trained"
         )
 
@@ -194,14 +223,14 @@ def without_gradient(name: str, value: jax.Array) -> jax.Array:
 
 def check_complete(block_mask: BlockMask) -> None:
     """Under `js.checked()`: raise for a mask of which some was left out."""
-    if not settings().checked:
-        return
+    if settings().checked:
+        jax.debug.callback(functools.partial(raise_if, "sparse_attention"), block_mask.overflow)
 
-    def raise_if(overflow: np.ndarray) -> None:
-        if overflow:
-            raise ValueError(
-                "sparse_attention: block_mask.overflow is set: it has more partial blocks than "
-                "slots, or entries out of range, and those attend to nothing"
-            )
 
-    jax.debug.callback(raise_if, block_mask.overflow)
+def raise_if(op: str, overflow: np.ndarray) -> None:
+    """Raise where `overflow` bool[] of a mask is set."""
+    if overflow:
+        raise ValueError(
+            f"{op}: block_mask.overflow is set: it has more partial blocks than slots, or entries "
+            "out of range, and those attend to nothing"
+        )

@@ -8,8 +8,8 @@ from jaxsparse.ffi import Rule
 from jaxsparse.ops.sparse_attention.params import Backward, Forward
 
 _TOKENS = (
-    "a query reads keys anywhere: split the batch or the heads, or call the op in jax.shard_map "
-    "with a ring over the keys"
+    "a query reads keys anywhere: split the batch or the heads, or call js.ring_attention in "
+    "jax.shard_map, which passes the keys around a ring of devices"
 )
 
 

@@ -46,8 +46,8 @@ def states(mask, size):
     return found
 
 
-def check(made, mask, size):
-    """Everything that a BlockMask holds."""
+def check(made, mask, size, own=True):
+    """Everything that a BlockMask holds; not `own`: its bits are another one's."""
     want = states(mask, size)
     np.testing.assert_array_equal(made.block_bits(), want > 0)
     np.testing.assert_array_equal(made.full_block_bits(), want == 2)
@@ -57,10 +57,10 @@ def check(made, mask, size):
     assert made.shape == mask.shape
     assert not bool(made.overflow)
     words = np.asarray(made.words)
-    assert words.shape[0] >= max((want == 1).sum(), 1)
+    assert words.shape[0] >= max((want == 1).sum(), 1) or not own
     used = check_lists(made.kv_counts, made.kv_blocks, made.kv_slots, want)
     assert check_lists(made.q_counts, made.q_blocks, made.q_slots, want.swapaxes(2, 3)) == used
-    assert sorted(used) == list(range((want == 1).sum()))
+    assert sorted(used) == list(range((want == 1).sum())) or not own
 
 
 def check_lists(counts, blocks, slots, want):
@@ -153,6 +153,42 @@ def test_one_query(size):
     np.testing.assert_array_equal(shared.to_dense()[:2, :, 0], mask[0, :, [3, 40]])
     with pytest.raises(ValueError, match="q_idx has 3 entries"):
         made.at_query(np.array([3, 40, -1]))
+
+
+@pytest.mark.parametrize("size", [16, (32, 48)], ids=str)
+def test_some_blocks(size):
+    """Of queries, of keys, of both; in any order, more than once; under jit and vmap."""
+    mask = blocky((2, 3, 96, 144), 0)
+    made = js.BlockMask.from_dense(mask, size)
+    (bq, bkv), (rows, columns) = made.block_size, made.grid
+    q_blocks, kv_blocks = np.array([rows - 1, 0, 0]), np.arange(columns)[::-1]
+    by_row, by_column = mask.reshape(2, 3, rows, bq, 144), mask.reshape(2, 3, 96, columns, bkv)
+    some_rows = by_row[:, :, q_blocks].reshape(2, 3, 3 * bq, 144)
+    turned = by_column[..., kv_blocks, :].reshape(mask.shape)
+    check(made.take(q_blocks=q_blocks), some_rows, size, own=False)
+    check(jax.jit(lambda m, at: m.take(kv_blocks=at))(made, kv_blocks), turned, size, own=False)
+    both = some_rows.reshape(2, 3, 3 * bq, columns, bkv)[..., kv_blocks, :]
+    both = both.reshape(some_rows.shape)
+    check(made.take(q_blocks=q_blocks, kv_blocks=kv_blocks), both, size, own=False)
+    at = jnp.asarray([[rows - 1, 0], [0, rows]])
+    each = jax.vmap(lambda at: made.take(q_blocks=at).to_dense())(at)
+    np.testing.assert_array_equal(each[0], some_rows[:, :, : 2 * bq])
+    assert not each[1, :, :, bq:].any()
+    check(made.take(), mask, size)
+    assert made.take(q_blocks=np.zeros(0, int)).shape == (2, 3, 0, 144)
+
+
+def test_blocks_that_cannot_be_taken():
+    made = js.BlockMask.from_dense(np.ones((1, 1, 40, 64), bool), 16)
+    with pytest.raises(ValueError, match=r"take: the mask's q_len=40 is not a multiple .* to 48"):
+        made.take(q_blocks=np.array([0]))
+    assert made.take(kv_blocks=np.array([0])).shape == (1, 1, 40, 16)
+    with pytest.raises(TypeError, match="kv_blocks has dtype float64; it takes integers"):
+        made.take(kv_blocks=np.ones(2))
+    with pytest.raises(TypeError, match="kv_blocks must be an array, not list"):
+        made.take(kv_blocks=[0])
+    with pytest.raises(ValueError, match=r"kv_blocks has shape \(1, 1\); it takes \[n\]"):
+        made.take(kv_blocks=np.array([[0]]))
 
 
 def test_overflow_leaves_out_partial_blocks():

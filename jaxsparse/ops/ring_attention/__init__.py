@@ -1,0 +1,1 @@
+"""`ring_attention`: block-sparse attention whose sequence is split over a mesh axis."""
