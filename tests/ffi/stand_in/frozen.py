@@ -29,8 +29,8 @@ DTYPES |= {"float16": ("float16", "float32")}
 def problems() -> Iterator[tuple[Any, tuple[int, ...], str, PrunedParams]]:
     """Weights, shapes of x, dtypes and parameters."""
     rng = np.random.default_rng(0)
-    plain = {"activation": "relu", "precision": "highest"}
-    fast = {"activation": None, "precision": "default"}
+    plain: dict[str, Any] = {"activation": "relu", "precision": "highest"}
+    fast: dict[str, Any] = {"activation": None, "precision": "default"}
     for dtype, outs in DTYPES.items():
         for m, k, n, share in PRODUCTS:
             w = rng.standard_normal((k, n)) * (rng.random((k, n)) < share)
@@ -46,7 +46,8 @@ def problems() -> Iterator[tuple[Any, tuple[int, ...], str, PrunedParams]]:
             w = rng.standard_normal((*window, shape[3], outputs))
             w *= rng.random(w.shape) < 0.2
             weight = js.pruned.inspect(w.astype(np.float32), kind="conv")
-            pads = ((window[0] // 2,) * 2, (window[1] // 2,) * 2)
+            top, left = (side // 2 for side in window)
+            pads = ((top, top), (left, left))
             geometry = Geometry((stride, stride), pads, (1, 1), (1, 1), 1)
             for first in (False, True):
                 params = PrunedParams(weight.pattern, geometry, first, out_dtype=dtype, **plain)

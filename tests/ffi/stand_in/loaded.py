@@ -15,6 +15,9 @@ MODULE = "jaxsparse._cuda"
 CODES = {"bool": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint8": 6, "uint16": 7}
 CODES |= {"uint32": 8, "uint64": 9, "float16": 10, "float32": 11, "float64": 12, "bfloat16": 16}
 
+#: What XLA aligns buffers to on a GPU; no buffer is aligned to more.
+ALIGNMENT = 128
+
 #: (shape, dtype).
 Array = tuple[tuple[int, ...], Any]
 
@@ -102,7 +105,7 @@ class StandIn:
         """Their names, without prefix."""
         return sorted(self._stages)
 
-    def run(self, call: Call, device: int, alignment: int = 256) -> tuple[str, list[str]]:
+    def run(self, call: Call, device: int) -> tuple[str, list[str]]:
         """The handler's error, or nothing; and what the runtime refused."""
         initialize, execute = self._stages[call.handler]
         if self._encoded[0] is not call:
@@ -114,7 +117,7 @@ class StandIn:
             initialize,
             execute,
             device,
-            ctypes.c_int64(alignment),
+            ctypes.c_int64(ALIGNMENT),
             numbers.ctypes.data_as(ctypes.c_void_p),
             names,
         ).decode()

@@ -23,6 +23,7 @@ def calls_of(function: Callable[..., Any], *operands: Any) -> list[Call]:
     """
     lowered = jax.jit(function).trace(*operands).lower(lowering_platforms=("cuda",))
     module = lowered.compiler_ir("stablehlo")
+    assert module is not None
     with module.context:
         return list(_calls(module.operation))
 

@@ -36,6 +36,9 @@ class Job:
 
     def __init__(self, library: Path, trace: bool):
         self.stand_in, self.trace = StandIn(library), trace
+        images = self.stand_in.launches().values()
+        #: Those that the library has code for.
+        self.devices = [i for i in range(len(DEVICES)) if any(k[i] is not None for k in images)]
         self.ran: collections.Counter[str] = collections.Counter()
         self.refused: collections.Counter[str] = collections.Counter()
         self.variants: set[str] = set()
@@ -64,6 +67,7 @@ class Job:
         return {
             "ran": self.ran,
             "refused": self.refused,
+            "devices": [DEVICES[i] for i in self.devices],
             "variants": sorted(self.variants),
             "wrong": self.wrong,
             "launches": launches,
@@ -76,13 +80,13 @@ def drawn(job: Job, count: int) -> None:
 
     for name in drawn.handlers():
         for call in drawn.valid(name, 0, count):
-            for device in range(len(DEVICES)):
+            for device in job.devices:
                 ran = not job.run(call, device, "drawn")
                 exact = drawn.exact(job.stand_in, call, device) if ran else None
                 if exact is not None:
                     job.run(exact, device, "exact workspace", must_run=True)
         for call, change in drawn.spoilt(name, 1, 10 * count):
-            for device in range(len(DEVICES)):
+            for device in job.devices:
                 job.run(call, device, change)
 
 
@@ -95,6 +99,8 @@ def operations(job: Job, name: str) -> None:
 
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     device = DEVICES.index(name)
+    if device not in job.devices:
+        return
     with pretend(name):
         for calls in (ops.calls(PROBLEMS.get(name, 1)), frozen.calls(TILES.get(name, 1))):
             for call, why in calls:
@@ -116,7 +122,8 @@ def start(library: Path, kind: str, count: int, trace: bool = False) -> dict[str
     if not trace:
         return start(library, kind, count, trace=True)
     wrong = {"died": {"text": "the process died", "call": done.stderr[-4000:], "devices": [kind]}}
-    return {"ran": {}, "refused": {}, "variants": [], "launches": {}, "wrong": wrong}
+    nothing = {"ran": {}, "refused": {}, "variants": [], "devices": [], "launches": {}}
+    return nothing | {"wrong": wrong}
 
 
 def main() -> int:
