@@ -94,7 +94,7 @@ def _drawn(contract: Any, row: dict[str, Any], rng: np.random.Generator) -> draw
 
 
 def _of(call: draw.Call) -> Call:
-    def arrays(found: list[tuple[str, Array, Any]]) -> Any:
+    def arrays(found: list[tuple[str, tuple[int, ...], Any]]) -> tuple[Array, ...]:
         return tuple((tuple(shape), dtype) for _, shape, dtype in found)
 
     call = copy.deepcopy(call)
