@@ -19,7 +19,7 @@ PROGRESS := -e 's/^\( *\(\[[0-9]*\/[0-9]*\]\|-- \|\*\*\* \).\{0,140\}\).*/\1/p' 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: test skips demo check docs dev native wheel aarch64 asan ubsan tsan fuzz test-gpu gpu-check clean FORCE
+.PHONY: test skips demo check docs dev native wheel aarch64 stand-in asan ubsan tsan fuzz test-gpu gpu-check clean FORCE
 
 # The wheel is built in its own environment, installed in a clean one, and tested from outside of the tree. worksteal: a
 # worker keeps to its half of the tests, in order, so that what several tests of a file compile is compiled once. REPORT:
@@ -109,6 +109,12 @@ wheel:
 # The CPU module for aarch64, cross-compiled, and its smoke test under qemu.
 aarch64: $(VENV)/installed
 	JOBS=$(JOBS) cmake/cross_aarch64.sh
+
+# The CUDA handlers and the host code of the kernels, with a runtime in the place of NVIDIA's that checks and launches
+# nothing: on a machine without a GPU, of what a build of the CUDA module left under build/.
+stand-in: $(VENV)/installed
+	$(VENV)/bin/python tests/ffi/stand_in/build.py build/stand_in
+	cd build && $(abspath $(VENV))/bin/python $(CURDIR)/tests/ffi/stand_in/run.py stand_in/_cuda.so --jobs $(JOBS)
 
 # The CPU module with a sanitizer, under build/<name>; SUITE: what runs with it (cmake/sanitize/run.sh has a default).
 SUITE ?=

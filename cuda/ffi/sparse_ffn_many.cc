@@ -46,6 +46,9 @@ ffi::Error SparseFfnListed(cudaStream_t stream, ffi::RemainingArgs operands,
        {&c.ids, &c.values, &c.counts, &c.w_down, &c.x, &c.w_up_t, &c.y, &c.products}) {
     if (!IsAligned(*array)) return Invalid(kListed, "an array is not aligned to 16 bytes");
   }
+  if (!ListedFits()) {
+    return Invalid(kListed, "the device has less than 128 KiB of shared memory for a block");
+  }
   ListedArgs args = {};
   args.ids = c.ids.as<const uint16_t>();
   args.values = c.values.data;

@@ -120,6 +120,7 @@ ffi::Error Portfolio(cudaStream_t stream, contract::portfolio_index::Attributes 
   args.variants = static_cast<int32_t>(c.variants);
   args.costs = c.costs.as<float>();
   args.choice = c.choice.as<int32_t>();
+  if (c.more_count == 0) return Invalid(kPortfolioOp, "no list is asked for");
   if (const char* wrong = ReadLists(c, &args)) return Invalid(kPortfolioOp, wrong);
   if (c.nothing()) return ffi::Error::Success();
   return CudaStatus(kPortfolioOp, Launch(args, stream));

@@ -81,6 +81,11 @@ ffi::Error LaunchPruned(const char* op, const PrunedArgs& args, const PrunedWay&
   if (error == cudaErrorInvalidValue) {
     return Invalid(op, "packed operands do not fit the executor: " + TakeError(error));
   }
+  if (error == cudaErrorNotSupported) {
+    return Invalid(op,
+                   "the packed operands are those of another GPU: this one has no clusters, or "
+                   "too little shared memory");
+  }
   return CudaStatus(op, error);
 }
 

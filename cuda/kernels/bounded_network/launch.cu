@@ -263,7 +263,8 @@ cudaError_t Launch(const BoundedNetworkArgs& given, cudaStream_t stream) {
   const bool through =
       images == 0 || (kBundles && given.regroup && TilesOf(given.batch) >= device.sms);
   BoundedNetworkArgs args = given;
-  args.panels &= device.shared >= kPanelShared;
+  const bool whole = PanelGroups(static_cast<uint32_t>(args.widest)) > 0;  // one bundle or more
+  args.panels &= whole && device.shared >= kPanelShared;
   args.rows &= through && args.panels;
   const Workspace space = Carve(args);
   BeginStack<<<CeilDiv(std::max<int64_t>(args.batch, 2 * kCounters), kWideThreads), kWideThreads, 0,

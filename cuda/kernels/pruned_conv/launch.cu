@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "cuda/kernels/pruned_conv/variant.h"
+#include "cuda/tile/device_fit.h"
 
 namespace jaxsparse {
 namespace {
@@ -141,6 +142,7 @@ cudaError_t LaunchPrunedWindows(const PrunedArgs& given, const WindowsWords& wor
         entry.type != args.in_type) {
       continue;
     }
+    if (!FitsDevice(SharedBytes(layout), 1)) return cudaErrorNotSupported;
     return entry.launch(args, layout, static_cast<unsigned>(tiles * per_image), SharedBytes(layout),
                         stream);
   }

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxsparse.core.device import MULTIPROCESSORS, clusters
-from jaxsparse.core.dtypes import HALF
+from jaxsparse.core.device import MULTIPROCESSORS, clusters, shared_bytes
+from jaxsparse.core.dtypes import BYTES, HALF
 from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.pruned.executors.decode import built
 from jaxsparse.pruned.layouts.vectors import GROUPS, OUTPUTS, WARPS, pack_vectors
@@ -19,6 +19,8 @@ from jaxsparse.select.table import Measured
 
 VECTORS = 18
 _TILE_ROWS = 64
+# Of a block: VectorConfig::kSharedBytes of the kernel. GPUs with clusters may have less.
+_SHARED_BYTES = {4: 230_496, 2: 165_952}  # by the bytes of an element
 # Microseconds: of a `call`; of a `column` with a tile; of a megabyte of x that a tile reads
 # (`read`); of a group's results (`store`); of a `megabyte` that is read or written once. Fitted to
 # 33 measurements. `won_*`: where it beat cuBLAS's TF32 in every measurement
@@ -42,6 +44,10 @@ def _against(problem: Problem) -> str | None:
         return "its products of float32 are TF32"
     if not clusters():
         return "it needs a GPU whose copies fill boxes (compute capability 9.0)"
+    if shared_bytes() < (needed := _SHARED_BYTES[BYTES[problem.dtype]]):
+        return (
+            f"it takes {needed} bytes of shared memory for a block; this GPU has {shared_bytes()}"
+        )
     return None
 
 

@@ -14,6 +14,7 @@ from jaxsparse.pruned.executors import cuda as executors_cuda
 from jaxsparse.pruned.executors import decode as decode
 from jaxsparse.pruned.executors.conv import CONV_EXECUTORS
 from jaxsparse.pruned.executors.conv_tiles import best
+from jaxsparse.pruned.executors.vectors import VECTORS_EXECUTOR
 from jaxsparse.pruned.layouts import lanes, pairs, runs
 from jaxsparse.pruned.pattern import Pattern
 
@@ -124,3 +125,11 @@ def test_generated_code(limit, n_in, n_out, rows):
     shapes = executors_cuda._code_candidates(call)[1:]
     assert shapes
     assert max(CodeShape(*shape).shared_bytes for shape in shapes) <= limit
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("float32", 226 << 10), ("bfloat16", 163 << 10)])
+def test_the_ring_of_vectors(limit, dtype, least, monkeypatch):
+    monkeypatch.setattr("jaxsparse.pruned.executors.vectors.built", lambda: True)
+    call = dataclasses.replace(problem(64, 64, 8, 64), dtype=dtype, out_dtype=dtype)
+    why = VECTORS_EXECUTOR.reason_against(call)
+    assert (why is None) == (device.clusters() and limit > least), why

@@ -5,6 +5,7 @@
 
 #include "cuda/kernels/pruned_matmul/lanes/kernel.cuh"
 #include "cuda/kernels/pruned_matmul/limits.h"
+#include "cuda/tile/device_fit.h"
 
 namespace jaxsparse {
 namespace {
@@ -28,14 +29,16 @@ cudaError_t PrepareKernel() {
 template <typename T, int kRows>
 cudaError_t LaunchKernel(const PrunedArgs& args, const LanesLayout& layout, int64_t blocks,
                          cudaStream_t stream) {
-  if (SharedBytes<kRows>(layout) > kMostShared) return cudaErrorInvalidValue;
+  const int64_t bytes = SharedBytes<kRows>(layout);
+  if (bytes > kMostShared) return cudaErrorInvalidValue;
+  if (!FitsDevice(bytes, layout.parts)) return cudaErrorNotSupported;
   cudaLaunchAttribute cluster;
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {static_cast<unsigned>(layout.parts), 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(kLanesWarps * 32);
-  config.dynamicSmemBytes = SharedBytes<kRows>(layout);
+  config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = stream;
   config.attrs = &cluster;
   config.numAttrs = layout.parts > 1 ? 1 : 0;

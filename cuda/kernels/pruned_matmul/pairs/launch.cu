@@ -5,6 +5,7 @@
 
 #include "cuda/kernels/pruned_matmul/limits.h"
 #include "cuda/kernels/pruned_matmul/pairs/kernel.cuh"
+#include "cuda/tile/device_fit.h"
 
 namespace jaxsparse {
 namespace {
@@ -31,13 +32,15 @@ template <typename T, int kBatches, int kTiles>
 cudaError_t LaunchKernel(const PrunedArgs& args, const PairsLayout& layout, cudaStream_t stream) {
   const int64_t groups = (args.n + kBlockOutputs - 1) / kBlockOutputs;
   if (groups * layout.parts > INT32_MAX) return cudaErrorInvalidConfiguration;
+  const int64_t bytes = SharedBytes<kBatches, kTiles>(layout.item_bytes) + kTailBytes;
+  if (!FitsDevice(bytes, layout.parts)) return cudaErrorNotSupported;
   cudaLaunchAttribute cluster;
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {static_cast<unsigned>(layout.parts), 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(groups * layout.parts));
   config.blockDim = dim3(kStripWarps * 32);
-  config.dynamicSmemBytes = SharedBytes<kBatches, kTiles>(layout.item_bytes) + kTailBytes;
+  config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = stream;
   config.attrs = &cluster;
   config.numAttrs = layout.parts > 1 ? 1 : 0;

@@ -3,6 +3,7 @@
 
 #include "cuda/kernels/pruned_matmul/limits.h"
 #include "cuda/kernels/pruned_matmul/runs/kernel.cuh"
+#include "cuda/tile/device_fit.h"
 
 namespace jaxsparse {
 namespace {
@@ -27,6 +28,7 @@ cudaError_t LaunchKernel(const PrunedArgs& args, const RunsLayout& layout, int64
                          int64_t threads, cudaStream_t stream) {
   const int64_t bytes = SharedBytes<kRows>(layout, threads);
   if (bytes > kMostShared || threads > kRunsMostThreads<kRows>) return cudaErrorInvalidValue;
+  if (!FitsDevice(bytes, layout.parts)) return cudaErrorNotSupported;
   cudaLaunchAttribute attributes[2] = {OverlapAttribute(), {}};
   attributes[1].id = cudaLaunchAttributeClusterDimension;
   attributes[1].val.clusterDim = {static_cast<unsigned>(layout.parts), 1, 1};

@@ -3,6 +3,7 @@
 
 #include "cuda/kernels/pruned_matmul/limits.h"
 #include "cuda/kernels/pruned_matmul/split/kernel.cuh"
+#include "cuda/tile/device_fit.h"
 
 namespace jaxsparse {
 namespace {
@@ -21,6 +22,7 @@ cudaError_t LaunchConfig(const PrunedArgs& args, SplitLayout layout, cudaStream_
   const int64_t tiles = (args.m + Config::kTile - 1) / Config::kTile;
   const int64_t grid = tiles * layout.groups * layout.parts;
   if (bytes > kMostShared || grid > INT32_MAX) return cudaErrorInvalidValue;
+  if (!FitsDevice(bytes, layout.parts)) return cudaErrorNotSupported;
   cudaLaunchAttribute attributes[2] = {OverlapAttribute(), {}};
   attributes[1].id = cudaLaunchAttributeClusterDimension;
   attributes[1].val.clusterDim = {static_cast<unsigned>(layout.parts), 1, 1};

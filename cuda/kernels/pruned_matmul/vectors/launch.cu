@@ -7,6 +7,7 @@
 #include "cuda/core/tensor_map.h"
 #include "cuda/kernels/pruned_matmul/limits.h"
 #include "cuda/kernels/pruned_matmul/vectors/kernel.cuh"
+#include "cuda/tile/device_fit.h"
 
 namespace jaxsparse {
 namespace {
@@ -37,6 +38,7 @@ cudaError_t LaunchKernel(const PrunedArgs& args, VectorLayout layout, cudaStream
       args.num_extra != warps * layout.chunks * 4) {
     return cudaErrorInvalidValue;
   }
+  if (!FitsDevice(VectorConfig<T>::kSharedBytes, 1)) return cudaErrorNotSupported;
   layout.tiles = static_cast<int32_t>(tiles);
   int device = 0, processors = 0, capability = 0;
   cudaError_t error = cudaGetDevice(&device);

@@ -17,7 +17,7 @@ struct SplitArgs {
   AttentionArgs attention;
   int pack, lists, tiles;  // lists of a batch entry; tiles of rows of a list
   int splits;              // of a list at most
-  float* partial;          // [splits, batch, heads, q_len, v_depth]; not read where splits is 1
+  float* partial;          // [splits, batch, heads, q_len, v_depth]; nullptr where splits is 1
   float* partial_lse;      // [splits, batch, heads, q_len]
 };
 

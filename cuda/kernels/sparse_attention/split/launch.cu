@@ -135,8 +135,10 @@ cudaError_t LaunchAttentionSplit(const AttentionArgs& a, DType dtype, void* scra
   const int64_t once = int64_t{a.batch} * args.lists * args.tiles;
   args.splits =
       static_cast<int>(std::clamp<int64_t>(scratch_bytes / SplitBytes(a), 1, INT32_MAX / once));
-  args.partial = static_cast<float*>(scratch);
-  args.partial_lse = args.partial + args.splits * Lines(a) * a.v_depth;
+  if (args.splits > 1) {
+    args.partial = static_cast<float*>(scratch);
+    args.partial_lse = args.partial + args.splits * Lines(a) * a.v_depth;
+  }
   kernel->entry<<<static_cast<unsigned>(once * args.splits), kernel->threads,
                   kernel->shared_bytes(a.depth, a.v_depth), stream>>>(args);
   cudaError_t status = cudaGetLastError();

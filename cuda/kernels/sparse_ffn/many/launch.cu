@@ -27,13 +27,15 @@ ListedKernels KernelsFor(DType type, int stages) {
   return type == DType::kBF16 ? WithStages<__nv_bfloat16>(stages) : WithStages<__half>(stages);
 }
 
-// As many as the current device has room for.
+// As many as the current device has room for; 0 where that is too few.
 cudaError_t Stages(int* stages) {
   int device = 0, bytes = 0;
   cudaError_t status = cudaGetDevice(&device);
   if (status != cudaSuccess) return status;
   status = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  *stages = bytes >= kManyStages * kStageBytes ? kManyStages : kFewStages;
+  *stages = bytes >= kManyStages * kStageBytes  ? kManyStages
+            : bytes >= kFewStages * kStageBytes ? kFewStages
+                                                : 0;
   return status;
 }
 
@@ -65,9 +67,15 @@ cudaError_t LaunchLists(const ListArgs& args, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+bool ListedFits() {
+  int stages = 0;
+  return Stages(&stages) == cudaSuccess && stages != 0;
+}
+
 cudaError_t LaunchListed(const ListedArgs& args, cudaStream_t stream) {
   int stages = 0;
   cudaError_t status = Stages(&stages);
+  if (status == cudaSuccess && stages == 0) status = cudaErrorNotSupported;
   if (status != cudaSuccess) return status;
   const ListedKernels kernels = KernelsFor(args.type, stages);
   const int shared_bytes = stages * kStageBytes;
@@ -102,6 +110,7 @@ cudaError_t PrepareLists() {
 cudaError_t PrepareListed() {
   int stages = 0;
   cudaError_t status = Stages(&stages);
+  if (stages == 0) return status;
   for (const DType type : {DType::kBF16, DType::kF16}) {
     const ListedKernels kernels = KernelsFor(type, stages);
     if (status == cudaSuccess) status = PrepareKernel(kernels.sampled, stages * kStageBytes);

@@ -43,7 +43,10 @@ struct ListedArgs {
 
 cudaError_t LaunchLists(const ListArgs& args, cudaStream_t stream);
 
-// One launch, or two with a gate. A block of threads takes 128 KiB of shared memory or more.
+// Whether the current device has the 128 KiB of shared memory that a block takes at least.
+bool ListedFits();
+
+// One launch, or two with a gate, where ListedFits.
 cudaError_t LaunchListed(const ListedArgs& args, cudaStream_t stream);
 
 // Once per device, before the first launch and outside any capture.

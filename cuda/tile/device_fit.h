@@ -1,0 +1,20 @@
+// What a device must have for packed operands, which may come from another one.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace jaxsparse {
+
+// Whether the current device launches blocks of so much shared memory in clusters of `parts`.
+inline bool FitsDevice(int64_t shared_bytes, int64_t parts) {
+  int device = 0, most = 0, clusters = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+             cudaSuccess &&
+         cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device) == cudaSuccess &&
+         shared_bytes <= most && (parts == 1 || clusters != 0);
+}
+
+}  // namespace jaxsparse
