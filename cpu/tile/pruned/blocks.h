@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/tile/conv/elements.h"
 #include "cpu/tile/pruned/isa.h"
 
 namespace {
 
-using jaxsparse::DType;
 using jaxsparse::PrunedBlock;
 using jaxsparse::PrunedRun;
 using jaxsparse::PrunedStore;
@@ -108,7 +108,19 @@ void TransposeBlock(const float* from, int64_t stride, float* to) {
   }
 }
 
-void StoreBlock(const PrunedStore& block) {
+// 16 x 16 sums, activated.
+template <Activation kActivation>
+void ActivateBlock(const float* from, int64_t stride, float* to) {
+  for (int64_t c = 0; c < jaxsparse::kPrunedLanes; ++c) {
+    for (int64_t l = 0; l < jaxsparse::kPrunedLanes; l += Vec::kLanes) {
+      Vec::Store(to + c * jaxsparse::kPrunedLanes + l,
+                 Activate<kActivation>(Vec::Load(from + c * stride + l)));
+    }
+  }
+}
+
+template <bool kRelu>
+void StoreSquares(const PrunedStore& block) {
   for (int64_t c = 0; c < block.width; c += kTransposeSide) {
     const int64_t count = block.width - c;
     for (int64_t l = 0; l < jaxsparse::kPrunedLanes; l += kTransposeSide) {
@@ -117,7 +129,7 @@ void StoreBlock(const PrunedStore& block) {
 #pragma GCC unroll 16
       for (int i = 0; i < kTransposeSide; ++i) {
         rows[i] = Vec::Load(from + i * block.stride);
-        if (block.relu) rows[i] = Vec::Max(Vec::Zero(), rows[i]);
+        if constexpr (kRelu) rows[i] = Vec::Max(Vec::Zero(), rows[i]);
       }
       TransposeSquare(rows);
 #pragma GCC unroll 16
@@ -132,6 +144,28 @@ void StoreBlock(const PrunedStore& block) {
       }
     }
   }
+}
+
+void StoreBlock(PrunedStore block) {
+  alignas(64) float activated[jaxsparse::kPrunedLanes * jaxsparse::kPrunedLanes];
+  switch (block.activation) {
+    case Activation::kNone:
+      return StoreSquares<false>(block);
+    case Activation::kRelu:
+      return StoreSquares<true>(block);
+    case Activation::kRelu6:
+      ActivateBlock<Activation::kRelu6>(block.from, block.stride, activated);
+      break;
+    case Activation::kSilu:
+      ActivateBlock<Activation::kSilu>(block.from, block.stride, activated);
+      break;
+    case Activation::kGelu:
+      ActivateBlock<Activation::kGelu>(block.from, block.stride, activated);
+      break;
+  }
+  block.from = activated;
+  block.stride = jaxsparse::kPrunedLanes;
+  StoreSquares<false>(block);
 }
 
 }  // namespace
