@@ -95,7 +95,7 @@ void PrunedJob::Multiply(const Part& part, int64_t block, const Worker& worker) 
   rows.slots = worker.slots;
   rows.count = part.count;
   rows.starts = args_.starts + block * args_.geometry.out_c;
-  rows.ends = rows.starts + args_.geometry.out_c;
+  rows.ends = rows.starts + 1;  // where the next row of the block, or the next block, begins
   rows.entries = args_.entries;
   rows.values = args_.values;
   rows.windows = args_.windows;

@@ -5,8 +5,9 @@
 // (cpu/tile/pruned/rows.h). An item is a tile of pixels and a part of the rows. For each block
 // of channels the worker loads a panel that stays in the first-level cache
 // (cpu/kernels/pruned_conv/panel.h) and adds it to the sums of every row of its part, which lie in
-// the second-level cache; then the sums become pixels. Rows are visited in the order of their
-// number of entries, so the inner loop's length is predictable; parts are balanced by entries.
+// the second-level cache; then the sums become pixels. Entries lie in the order in which they are
+// read, by block and row: the weights of a network come from memory at every call, and a stream is
+// fetched ahead. Parts are balanced by entries.
 #pragma once
 
 #include <cstdint>

@@ -31,24 +31,18 @@ void PrunedDotsJob::Run(int64_t worker) {
 void PrunedDotsJob::RunPart(int64_t part) const {
   const int64_t first = std::clamp<int64_t>(args_.bounds[part], 0, args_.outputs);
   const int64_t last = std::clamp<int64_t>(args_.bounds[part + 1], first, args_.outputs);
-  const int64_t pixel = args_.outputs * SizeOf(args_.out_type);
-  for (int64_t row = 0; row < args_.rows; row += kPrunedDots) {
-    const int64_t rows = std::min(kPrunedDots, args_.rows - row);
+  for (int64_t row = 0; row < args_.rows; ++row) {
     float* sums = sums_ + row * args_.outputs;
-    isa_.multiply_dots({x_ + row * args_.inputs, rows, args_.inputs, first, last - first,
-                        args_.starts, args_.starts + args_.outputs, args_.entries, args_.values,
-                        args_.columns, sums, args_.outputs});
-    void* pixels[kPrunedDots];
-    for (int64_t r = 0; r < rows; ++r) {
-      pixels[r] = static_cast<char*>(args_.out) + (row + r) * pixel;
-    }
+    isa_.multiply_dots({x_ + row * args_.inputs, args_.inputs, first, last - first, args_.starts,
+                        args_.starts + args_.outputs, args_.entries, args_.values, args_.columns,
+                        sums});
+    void* out = static_cast<char*>(args_.out) + row * args_.outputs * SizeOf(args_.out_type);
     FinishTile tile = {};
     tile.sums = sums + first;
-    tile.sums_stride = args_.outputs;
-    tile.rows = rows;
+    tile.rows = 1;
     tile.width = last - first;
     tile.bias = args_.bias;
-    tile.pixels = pixels;
+    tile.pixels = &out;
     tile.out_offset = first;
     tile.out_type = args_.out_type;
     tile.activation = args_.activation;

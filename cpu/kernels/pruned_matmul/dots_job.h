@@ -1,4 +1,5 @@
-// A product of few rows with frozen weights: the work of one call, shared by the workers of a pool.
+// A product of one row, or of a few, with frozen weights: the work of one call, shared by the
+// workers of a pool.
 //
 // An item is a part: a run of outputs. Their entries lie one after the other, so weights are read
 // as a stream (cpu/tile/pruned/dots.h), and nothing of x is rewritten.

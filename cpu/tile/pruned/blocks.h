@@ -119,16 +119,17 @@ void ActivateBlock(const float* from, int64_t stride, float* to) {
   }
 }
 
+// `from` and `stride` apart from the block: a copy of it would be read before its stores are done.
 template <bool kRelu>
-void StoreSquares(const PrunedStore& block) {
+void StoreSquares(const PrunedStore& block, const float* sums, int64_t stride) {
   for (int64_t c = 0; c < block.width; c += kTransposeSide) {
     const int64_t count = block.width - c;
     for (int64_t l = 0; l < jaxsparse::kPrunedLanes; l += kTransposeSide) {
       Vec::Reg rows[kTransposeSide];
-      const float* from = block.from + c * block.stride + l;
+      const float* from = sums + c * stride + l;
 #pragma GCC unroll 16
       for (int i = 0; i < kTransposeSide; ++i) {
-        rows[i] = Vec::Load(from + i * block.stride);
+        rows[i] = Vec::Load(from + i * stride);
         if constexpr (kRelu) rows[i] = Vec::Max(Vec::Zero(), rows[i]);
       }
       TransposeSquare(rows);
@@ -146,13 +147,13 @@ void StoreSquares(const PrunedStore& block) {
   }
 }
 
-void StoreBlock(PrunedStore block) {
+void StoreBlock(const PrunedStore& block) {
   alignas(64) float activated[jaxsparse::kPrunedLanes * jaxsparse::kPrunedLanes];
   switch (block.activation) {
     case Activation::kNone:
-      return StoreSquares<false>(block);
+      return StoreSquares<false>(block, block.from, block.stride);
     case Activation::kRelu:
-      return StoreSquares<true>(block);
+      return StoreSquares<true>(block, block.from, block.stride);
     case Activation::kRelu6:
       ActivateBlock<Activation::kRelu6>(block.from, block.stride, activated);
       break;
@@ -163,9 +164,7 @@ void StoreBlock(PrunedStore block) {
       ActivateBlock<Activation::kGelu>(block.from, block.stride, activated);
       break;
   }
-  block.from = activated;
-  block.stride = jaxsparse::kPrunedLanes;
-  StoreSquares<false>(block);
+  StoreSquares<false>(block, activated, jaxsparse::kPrunedLanes);
 }
 
 }  // namespace

@@ -58,22 +58,18 @@ struct PrunedStore {
   Activation activation;
 };
 
-// sums[r * sums_stride + o] = the dot product of output o's entries and row r of x, for `count`
-// outputs from `first` on and up to kPrunedDots rows.
+// sums[o] = the dot product of output o's entries and x, for `count` outputs from `first` on.
 struct PrunedDots {
   const float* x;
-  int64_t rows, inputs;
+  int64_t inputs;
   int64_t first, count;
   const int32_t* starts;  // of every output: its entries begin here
   const int32_t* ends;    // and end here
   int64_t entries;
-  const float* values;        // [entries]
-  const uint16_t* inputs_of;  // [entries]
+  const float* values;      // [entries]
+  const uint16_t* columns;  // [entries], an input each
   float* sums;
-  int64_t sums_stride;
 };
-
-constexpr int64_t kPrunedDots = 4;
 
 // For `pixels` neighbours of a row of an image, all channels c: activation(bias[c] + sum over taps
 // t of weights[t][c] * pixel(t)[c]); tap t of pixel p is at x + offsets[t] + p * step, in bytes.
@@ -96,7 +92,7 @@ struct PrunedIsa {
   void (*load_run)(const PrunedRun&);
   // to[l * 16 + c] = from[c * stride + l], 16 x 16.
   void (*transpose_block)(const float* from, int64_t stride, float* to);
-  void (*store_block)(PrunedStore);
+  void (*store_block)(const PrunedStore&);
   void (*multiply_dots)(const PrunedDots&);
   void (*depthwise)(const PrunedDepthwise&);
 };

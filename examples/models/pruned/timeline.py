@@ -24,15 +24,26 @@ class Span(NamedTuple):
     times: dict[str, float]
 
 
+#: How the kinds of what multiplies by weights begin.
+LAYER = "layer: "
+REMAINDER = "whole network less its nodes"
+COLUMNS = ["kind of node", "nodes", "runs through", "XLA\n[ms]", "ours\n[ms]"]
+LEGEND = (
+    "Each node alone, in a loop inside of one program; the fastest of three. Alone, a node finds "
+    "its weights in a cache; in the whole network XLA merges neighbours, and there are gaps "
+    "between them. The remainder is all of that, and may be negative."
+)
+
+
 def kind_of(node: Node, layer: Layer | None) -> str:
     """What a row of the table calls the node."""
     if layer is None:
         return node.op
     if node.op == "matmul":
-        return "layer: matmul"
+        return f"{LAYER}matmul"
     window, groups = layer.kernel.shape[0], node.static["groups"]
     grouped = "depthwise " if groups > 1 else ""
-    return f"layer: {grouped}conv {window}x{window}"
+    return f"{LAYER}{grouped}conv {window}x{window}"
 
 
 def alone(run: Callable[..., jax.Array], args: Sequence[jax.Array]) -> float:
@@ -43,7 +54,7 @@ def alone(run: Callable[..., jax.Array], args: Sequence[jax.Array]) -> float:
     @functools.partial(jax.jit, static_argnums=0)
     def loop(turns: int, *args: jax.Array) -> jax.Array:
         def turn(_: Any, x: jax.Array) -> jax.Array:
-            y = run(x, *args[1:])
+            y = lax.optimization_barrier(run(x, *args[1:]))
             first = (0,) * x.ndim
             changed = x[first] + 0 * y[(0,) * y.ndim]
             return x.at[first].set(changed)
@@ -110,3 +121,18 @@ def _layer(
     if isinstance(kernel, jax.Array):
         return alone(lambda x, k: multiply(node, x, k, bias), (x, kernel))
     return alone(lambda x: multiply(node, x, kernel, bias), (x,))
+
+
+def cells(found: Sequence[Span], whole: Mapping[str, float]) -> list[list[str]]:
+    """The rows of the table: kinds, what is left of the `whole` network, and that."""
+    forms = list(found[0].times)
+    rows = [
+        [span.kind, str(span.nodes), "jaxsparse" if span.kind.startswith(LAYER) else "XLA"]
+        + [f"{span.times[form]:.3f}" for form in forms]
+        for span in found
+    ]
+    left = [whole[form] - sum(span.times[form] for span in found) for form in forms]
+    rows.append([REMAINDER, "", "", *(f"{ms:.3f}" for ms in left)])
+    nodes = str(sum(span.nodes for span in found))
+    rows.append(["whole network", nodes, "", *(f"{whole[form]:.3f}" for form in forms)])
+    return rows
