@@ -12,8 +12,8 @@ from jax import lax
 
 from models.pruned.graph import OPERATORS, Graph, Layer, Multiply, Node, evaluate
 
-#: What is measured of a node: so many seconds, at least so often.
-SECONDS, LEAST = 0.01, 4
+#: A loop of a node takes about so many seconds, from LEAST to MOST turns; the fastest of REPEATS.
+SECONDS, LEAST, MOST, REPEATS = 0.005, 4, 1000, 7
 
 
 class Span(NamedTuple):
@@ -29,7 +29,7 @@ LAYER = "layer: "
 REMAINDER = "whole network less its nodes"
 COLUMNS = ["kind of node", "nodes", "runs through", "XLA\n[ms]", "ours\n[ms]"]
 LEGEND = (
-    "Each node alone, in a loop inside of one program; the fastest of three. Alone, a node finds "
+    "Each node alone, in a loop inside of one program; the fastest of seven. Alone, a node finds "
     "its weights in a cache; in the whole network XLA merges neighbours, and there are gaps "
     "between them. The remainder is all of that, and may be negative."
 )
@@ -51,7 +51,7 @@ def alone(run: Callable[..., jax.Array], args: Sequence[jax.Array]) -> float:
     an element of the result before, so that none is left out.
     """
 
-    @functools.partial(jax.jit, static_argnums=0)
+    @jax.jit
     def loop(turns: int, *args: jax.Array) -> jax.Array:
         def turn(_: Any, x: jax.Array) -> jax.Array:
             y = lax.optimization_barrier(run(x, *args[1:]))
@@ -64,15 +64,14 @@ def alone(run: Callable[..., jax.Array], args: Sequence[jax.Array]) -> float:
     def seconds(turns: int) -> float:
         jax.block_until_ready(loop(turns, *args))
         found = []
-        for _ in range(3):
+        for _ in range(REPEATS):
             start = time.perf_counter()
             jax.block_until_ready(loop(turns, *args))
             found.append(time.perf_counter() - start)
         return min(found)
 
-    few = seconds(LEAST)
-    turns = LEAST + max(LEAST, min(200, round(SECONDS / max(few / LEAST, 1e-7))))
-    return max(1e3 * (seconds(turns) - few) / (turns - LEAST), 0.0)
+    turns = max(LEAST, min(MOST, round(SECONDS * LEAST / max(seconds(LEAST), 1e-7))))
+    return 1e3 * seconds(turns) / turns
 
 
 def spans(
