@@ -81,7 +81,7 @@ def spans(
 ) -> list[Span]:
     """The kinds of node in the order of the graph; `forms`: (weights, how they multiply) by name.
 
-    A node that is no layer is XLA's in every form, and is measured once.
+    A node that is not a layer is XLA's in every form, and is measured once.
     """
     names = tuple(node.output for node in graph.nodes)
     whole = graph._replace(outputs=names)
