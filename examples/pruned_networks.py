@@ -7,8 +7,9 @@ through XLA with its zeros stored (dense and masked dense are the same here), th
 where it is installed (extra `networks`), and through jaxsparse; the outputs must agree.
 
 `python examples/pruned_networks.py [--quick | --full] [--networks resnet50 ...] [--batch N]
-[--sparsity S] [--dtype bfloat16] [--repeats N] [--least] [--out DIR]`. `--full` is for a GPU:
-batch 1 and 8, and a decoder 4,096 wide.
+[--sparsity S] [--dtype bfloat16] [--repeats N] [--least] [--timeline] [--out DIR]`. `--full` is for
+a GPU: batch 1 and 8, and a decoder 4,096 wide. `--timeline` says for each network what its time is
+spent on: layers through jaxsparse, operators of XLA's, and what is between them.
 """
 
 import functools
@@ -28,6 +29,9 @@ import jaxsparse as js
 from models.common import console, parser, peak_of, print_table, save, time_together, working
 from models.pruned.graph import Graph, Multiply, evaluate, ours, shifted, xla
 from models.pruned.networks import dlmc, networks
+from models.pruned.timeline import COLUMNS, Span, spans
+from models.pruned.timeline import LEGEND as SPANS_LEGEND
+from models.pruned.timeline import cells as span_cells
 
 NAMES = ("resnet50", "mobilenet", "vgg19", "yolov8n", "encoder", "decoder")
 XLA, OTHER, OURS = "XLA", "onnxruntime", "jaxsparse"
@@ -44,7 +48,7 @@ LEGEND = (
 
 class Row(NamedTuple):
     """One network: milliseconds by form, MB of XLA and of ours, the largest error of a form over
-    the largest output.
+    the largest output; kinds of node, where they were asked for.
     """
 
     network: str
@@ -53,6 +57,7 @@ class Row(NamedTuple):
     times: dict[str, float]
     memory: dict[str, float]
     error: float
+    spans: list[Span]
 
     @property
     def over(self) -> dict[str, float]:
@@ -124,7 +129,7 @@ def difference(got: Sequence[Any], want: Sequence[np.ndarray], first: bool) -> f
     return worst if np.isfinite(worst) else math.inf
 
 
-def measure(graph: Graph, batch: int, dtype: str, repeats: int, least: bool) -> Row:
+def measure(graph: Graph, batch: int, dtype: str, repeats: int, least: bool, timeline: bool) -> Row:
     """One network in all forms; times are medians of the turns, or the `least`.
 
     Raises:
@@ -158,7 +163,9 @@ def measure(graph: Graph, batch: int, dtype: str, repeats: int, least: bool) -> 
     kept = sum(plan.pattern.entries for plan, _ in plans.values())
     name = graph.name if batch == 1 else f"{graph.name}, batch {batch}"
     megabytes = {form: size / 2**20 for form, size in memory.items()}
-    return Row(name, sum(k.size for k in kernels), kept, times, megabytes, error)
+    forms = {XLA: (dense, dense_layer), OURS: (plans, layer)}
+    found = spans(graph, inputs, forms) if timeline else []
+    return Row(name, sum(k.size for k in kernels), kept, times, megabytes, error, found)
 
 
 def cells(row: Row) -> list[str]:
@@ -199,6 +206,7 @@ def run(
     dtype: str = "float32",
     repeats: int = 9,
     least: bool = False,
+    timeline: bool = False,
 ) -> Result:
     """The demo."""
     makers, rows = networks(sparsity, quick, full), []
@@ -210,9 +218,13 @@ def run(
             graph = makers[name]()
         for batch in batches:
             with working(f"compiling, comparing and timing {graph.name}, batch {batch}"):
-                rows.append(measure(graph, batch, dtype, repeats, least))
+                rows.append(measure(graph, batch, dtype, repeats, least, timeline))
             over = ", ".join(f"{x:.2f}x {form}" for form, x in rows[-1].over.items())
             console.print(f"{rows[-1].network}: {rows[-1].times[OURS]:.2f} ms, {over}")
+    for row in rows:
+        if row.spans:
+            parts = span_cells(row.spans, row.times)
+            print_table(f"Time line of {row.network}", COLUMNS, parts, SPANS_LEGEND)
     columns = ["network", "kernels\n[M]", "zeros\n[%]", "XLA\n[ms]", "onnx\n[ms]", "ours\n[ms]"]
     columns += ["over\nXLA", "over\nonnx", "XLA\n[MB]", "ours\n[MB]"]
     legend = LEGEND.format(of="the least" if least else "medians")
@@ -234,11 +246,13 @@ def main(argv: Sequence[str] | None = None) -> Result:
     made.add_argument("--repeats", type=int, metavar="N", help="turns of each form (default: 9)")
     text = "times are those of the fastest turn: for a machine that other programs use"
     made.add_argument("--least", action="store_true", help=text)
+    text = "time each kind of node alone, and say what is left of the whole network"
+    made.add_argument("--timeline", action="store_true", help=text)
     chosen = made.parse_args(argv)
     batches = chosen.batch or ([1, 8] if chosen.full else [1])
     repeats = chosen.repeats or (2 if chosen.quick else 9)
     sizes = chosen.quick, chosen.full, batches
-    options = chosen.sparsity, chosen.dtype, repeats, chosen.least
+    options = chosen.sparsity, chosen.dtype, repeats, chosen.least, chosen.timeline
     return run(chosen.networks, chosen.out, *sizes, *options)
 
 

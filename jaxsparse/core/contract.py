@@ -51,6 +51,8 @@ class CpuExecutor(enum.IntEnum):
     """Values of `CpuExecutor` in the contracts."""
 
     STRIPS = 0
+    DOTS = 1
+    DEPTHWISE = 2
 
 
 class BoundedNetworkRow(enum.IntEnum):

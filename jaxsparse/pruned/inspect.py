@@ -19,8 +19,8 @@ from jaxsparse.core.dtypes import FLOATS
 from jaxsparse.core.sparse import as_scipy
 from jaxsparse.core.types import Kind
 from jaxsparse.core.variables import takes_variables
-from jaxsparse.pruned.buckets import UNIT, imbalance
 from jaxsparse.pruned.checks import check_concrete, check_dense
+from jaxsparse.pruned.parts import UNIT, imbalance
 from jaxsparse.pruned.pattern import MAX_ENTRIES, MAX_TAPS, Pattern
 from jaxsparse.pruned.plan import Plan
 from jaxsparse.pruned.weight import PrunedWeight

@@ -17,8 +17,8 @@ import numpy as np
 from jaxsparse.core.contract import CpuExecutor
 from jaxsparse.core.device import workers
 from jaxsparse.core.geometry import Geometry
-from jaxsparse.pruned.buckets import share_out
 from jaxsparse.pruned.executor import Executor, Packed, Problem
+from jaxsparse.pruned.parts import share_out
 from jaxsparse.pruned.pattern import Pattern
 from jaxsparse.select.choice import remember
 from jaxsparse.select.table import Measured
@@ -126,13 +126,20 @@ def windows(
     return (at + row * tile.pitch + np.asarray(shift, np.int64)[kx]).astype(np.uint16)
 
 
-def block_starts(pattern: Pattern, block: int) -> np.ndarray:
-    """int32[blocks + 1, rows]: the entry at which each block of channels begins in each row."""
+def by_block(pattern: Pattern, block: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Entries in the order in which they are read: by block of channels, then by row.
+
+    Returns:
+        int32[blocks + 1, rows], the place at which each row of each block begins (it ends where the
+        next one begins), and the pattern's entry at each place: None for its own order.
+    """
     rows, blocks = pattern.n_out, max(-(-pattern.channels // block), 1)
-    key = pattern.rows.astype(np.int64) * blocks + pattern.indices // (pattern.taps * block)
-    counts = np.bincount(key, minlength=rows * blocks).reshape(rows, blocks)
-    edges = np.concatenate([np.zeros((rows, 1), np.int64), np.cumsum(counts, 1)], 1)
-    return np.ascontiguousarray((edges + pattern.indptr[:-1, None]).T, np.int32)
+    of_block = pattern.indices.astype(np.int64) // (pattern.taps * block)
+    counts = np.bincount(of_block * rows + pattern.rows, minlength=blocks * rows)
+    starts = np.full((blocks + 1, rows), pattern.entries, np.int32)
+    starts[:-1] = (np.cumsum(counts) - counts).reshape(blocks, rows)
+    order = None if blocks == 1 else np.argsort(of_block, kind="stable").astype(np.int32)
+    return starts, order
 
 
 def candidates(out_hw: tuple[int, int], kernel_w: int, geo: Geometry) -> Iterator[Tile]:
@@ -370,13 +377,16 @@ def pack(problem: Problem, tunables: tuple[int, ...] | None = None) -> Packed:
     chosen = _checked(problem, tunables) if tunables else default
     tile, block = chosen.tile, chosen.block
     floats = channel_floats(tile, window, geo)
-    order, starts = share_out(pattern.lengths, chosen.parts)
-    widest = int(np.diff(starts).max(initial=0))
+    bounds = share_out(pattern.lengths, chosen.parts)
+    widest = int(np.diff(bounds).max(initial=0))
+    starts, order = by_block(pattern, block)
+    indices = windows(pattern.indices, tile, window, geo, block)
     return Packed(
         executor=CpuExecutor.STRIPS,
-        starts=block_starts(pattern, block),
-        indices=windows(pattern.indices, tile, window, geo, block),
-        rows=np.concatenate([order, starts]),
+        starts=starts,
+        indices=indices if order is None else indices[order],
+        rows=np.concatenate([np.arange(pattern.n_out, dtype=np.int32), bounds]),
+        order=order,
         tile=tile.packed,
         block=block,
         parts=chosen.parts,

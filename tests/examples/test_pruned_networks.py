@@ -132,6 +132,39 @@ def test_the_demo(models, tmp_path, capsys):
     assert "greatest difference" in capsys.readouterr().out
 
 
+def test_time_lines(models, tmp_path, capsys):
+    """Every node is in a row, and the rows add up to the whole."""
+    networks, _, _ = models
+    demo = importlib.import_module("pruned_networks")
+    line = importlib.import_module("models.pruned.timeline")
+    options = ["--quick", "--networks", "decoder", "--timeline", "--out", str(tmp_path)]
+    row = demo.main(options).rows[0]
+    graph = networks.networks(0.9, True, False)["decoder"]()
+    kinds = {span.kind: span.nodes for span in row.spans}
+    assert kinds == {"norm": 3, f"{line.LAYER}matmul": 6, "attention": 1, "add": 2}
+    assert sum(kinds.values()) == len(graph.nodes)
+    for span in row.spans:
+        assert set(span.times) == {demo.XLA, demo.OURS}
+        assert min(span.times.values()) > 0
+        if not span.kind.startswith(line.LAYER):  # one operator serves both
+            assert span.times[demo.XLA] == span.times[demo.OURS]
+    rows = line.cells(row.spans, row.times)
+    parts, whole = [float(cells[-1]) for cells in rows[:-1]], float(rows[-1][-1])
+    assert sum(parts) == pytest.approx(whole, abs=1e-3 * len(rows))
+    assert line.REMAINDER in capsys.readouterr().out
+
+
+def test_attention_of_one_token_after_a_cache(models):
+    """As the attention of a whole sequence has it for its last token."""
+    _, graphs, _ = models
+    rng = np.random.default_rng(0)
+    q, k, v = (jnp.asarray(rng.standard_normal((2, 7, 24)), jnp.float32) for _ in range(3))
+    given = q[:, -1:], k[:, -1:], v[:, -1:], k[:, :-1], v[:, :-1]
+    want = graphs.attention({"heads": 3}, q, k, v)[:, -1:]
+    bound = 1e-5 if jax.default_backend() == "cpu" else 2e-2
+    np.testing.assert_allclose(graphs.attention({"heads": 3}, *given), want, atol=bound)
+
+
 def test_constants_are_counted(models):
     demo = importlib.import_module("pruned_networks")
     table = np.arange(3000, dtype=np.float32)

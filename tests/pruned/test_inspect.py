@@ -1,4 +1,4 @@
-"""Inspection: what becomes of a weight, its statistics, buckets, bad weights, real patterns."""
+"""Inspection: what becomes of a weight, its statistics, parts, bad weights, real patterns."""
 
 import os
 import time
@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from jax.experimental import sparse
 
 import jaxsparse as js
-from jaxsparse.pruned.buckets import UNIT, imbalance, share_out
+from jaxsparse.pruned.parts import UNIT, imbalance, share_out
 from jaxsparse.pruned.pattern import Pattern
 
 
@@ -255,17 +255,15 @@ def test_magnitude(rng, granularity):
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7])
-def test_buckets(rng, parts):
+def test_parts(rng, parts):
     lengths = rng.integers(0, 100, 203) * (rng.random(203) < 0.8)
-    order, starts = share_out(lengths, parts)
-    assert sorted(order) == list(range(203))
-    part_of_unit = {}
-    for p in range(parts):
-        rows = order[starts[p] : starts[p + 1]]
-        assert (np.diff(lengths[rows]) <= 0).all()
-        for row in rows:
-            assert part_of_unit.setdefault(row // UNIT, p) == p
+    bounds = share_out(lengths, parts)
+    assert len(bounds) == parts + 1
+    assert (bounds[0], bounds[-1]) == (0, 203)
+    assert (np.diff(bounds) > 0).all()
+    assert (bounds[:-1] % UNIT == 0).all()
     assert imbalance(rng.integers(1, 50, 2000), 8) < 1.05
+    assert (share_out(np.zeros(0, np.int64), parts) == 0).all()
 
 
 def test_statistics():

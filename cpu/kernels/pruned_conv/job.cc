@@ -11,8 +11,7 @@ PrunedJob::PrunedJob(const PrunedArgs& args, int64_t pool_workers)
   const ConvGeometry& g = args_.geometry;
   const Checked items = Checked(g.batch) * args_.row_tiles() * args_.column_tiles() * args_.parts;
   if (!items.valid()) return;
-  item_count_ = items.or_max();
-  turns_.emplace(item_count_);
+  items_.emplace(items.or_max());
   // No part has more units than this: a part's rows are whole units.
   for (int64_t p = 0; p < args_.parts; ++p) {
     const int32_t* bounds = args_.rows + g.out_c;
@@ -25,7 +24,7 @@ PrunedJob::PrunedJob(const PrunedArgs& args, int64_t pool_workers)
   const int64_t least = carver.used().or_max();
   if (args_.scratch_bytes < least) return;
   const int64_t room = 1 + (args_.scratch_bytes - least) / (least + ScratchCarver::kAlign);
-  workers_ = std::clamp<int64_t>(std::min(room, item_count_), 1, pool_workers);
+  workers_ = std::clamp<int64_t>(std::min(room, items.or_max()), 1, pool_workers);
 }
 
 PrunedJob::Worker PrunedJob::Take(ScratchCarver& carver) const {
@@ -43,17 +42,7 @@ void PrunedJob::Run(int64_t index) {
   for (int64_t w = 0; w < index; ++w) Take(carver);
   Worker worker = Take(carver);
   worker.panel.Clear();
-  for (int64_t item; NextItem(index, &item);) RunItem(item, worker);
-}
-
-// The first worker goes forward from the first item, the others backward from the last, so that
-// from call to call a core meets the same part of the input and of the result. They never meet:
-// all turns together are as many as the items.
-bool PrunedJob::NextItem(int64_t worker, int64_t* item) {
-  int64_t turn;
-  if (!turns_->Next(&turn)) return false;
-  *item = worker == 0 ? from_start_++ : item_count_ - ++from_end_;
-  return true;
+  for (int64_t item; items_->Next(index, &item);) RunItem(item, worker);
 }
 
 // Gives every row of a part a place in the sums: rows of one unit side by side. A row that does not
@@ -106,7 +95,7 @@ void PrunedJob::Multiply(const Part& part, int64_t block, const Worker& worker) 
   rows.slots = worker.slots;
   rows.count = part.count;
   rows.starts = args_.starts + block * args_.geometry.out_c;
-  rows.ends = rows.starts + args_.geometry.out_c;
+  rows.ends = rows.starts + 1;  // where the next row of the block, or the next block, begins
   rows.entries = args_.entries;
   rows.values = args_.values;
   rows.windows = args_.windows;
@@ -168,15 +157,13 @@ void PrunedJob::StorePixels(const Part& part, const Worker& worker, const Corner
   }
 }
 
-// Sixteen channels of sixteen places; float32 with nothing or a ReLU behind it goes straight from
-// registers.
+// Sixteen channels of sixteen places; float32 goes straight from registers.
 void PrunedJob::StoreUnit(int64_t unit, const float* sums, char* const* pixels) const {
   const int64_t channel = unit * kPrunedLanes;
   const int64_t width = std::min(kPrunedLanes, args_.geometry.out_c - channel);
-  if (args_.out_type == DType::kF32 &&
-      (args_.activation == Activation::kNone || args_.activation == Activation::kRelu)) {
+  if (args_.out_type == DType::kF32) {
     isa_.store_block({sums, sums_stride(), reinterpret_cast<float* const*>(pixels), channel, width,
-                      args_.activation == Activation::kRelu});
+                      args_.activation});
     return;
   }
   alignas(64) float block[kPrunedLanes * kPrunedLanes];

@@ -5,16 +5,16 @@
 // (cpu/tile/pruned/rows.h). An item is a tile of pixels and a part of the rows. For each block
 // of channels the worker loads a panel that stays in the first-level cache
 // (cpu/kernels/pruned_conv/panel.h) and adds it to the sums of every row of its part, which lie in
-// the second-level cache; then the sums become pixels. Rows are visited in the order of their
-// number of entries, so the inner loop's length is predictable; parts are balanced by entries.
+// the second-level cache; then the sums become pixels. Entries lie in the order in which they are
+// read, by block and row: the weights of a network come from memory at every call, and a stream is
+// fetched ahead. Parts are balanced by entries.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <optional>
 
 #include "cpu/core/scratch.h"
-#include "cpu/core/work_counter.h"
+#include "cpu/core/work_ends.h"
 #include "cpu/kernels/pruned_conv/panel.h"
 
 namespace jaxsparse {
@@ -47,7 +47,6 @@ class PrunedJob {
     int64_t row, column, band, x;
   };
   Worker Take(ScratchCarver& carver) const;
-  bool NextItem(int64_t worker, int64_t* item);
   Part PartOf(int64_t part, int32_t* slots, int32_t* units, int32_t* found) const;
   void RunItem(int64_t item, Worker& worker) const;
   void Multiply(const Part& part, int64_t block, const Worker& worker) const;
@@ -62,10 +61,7 @@ class PrunedJob {
   PrunedArgs args_;
   const PrunedIsa& isa_;
   int64_t most_units_ = 0, workers_ = 0;
-  int64_t item_count_ = 0;
-  std::optional<WorkCounter> turns_;
-  int64_t from_start_ = 0;  // items that the first worker took
-  std::atomic<int64_t> from_end_ = 0;
+  std::optional<WorkEnds> items_;
 };
 
 }  // namespace jaxsparse

@@ -61,7 +61,7 @@ struct PrunedArgs {
   const void* x;
   const float* values;      // [entries]
   const uint16_t* windows;  // [entries]
-  const int32_t* starts;    // [blocks + 1, out_c]
+  const int32_t* starts;    // [blocks + 1, out_c]: a row of a block ends where the next begins
   const int32_t* rows;      // [out_c], then [parts + 1]: where each part of them begins
   const float* bias;        // nullptr: none
   void* out;

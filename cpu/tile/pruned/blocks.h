@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/tile/conv/elements.h"
 #include "cpu/tile/pruned/isa.h"
 
 namespace {
 
-using jaxsparse::DType;
 using jaxsparse::PrunedBlock;
 using jaxsparse::PrunedRun;
 using jaxsparse::PrunedStore;
@@ -108,16 +108,29 @@ void TransposeBlock(const float* from, int64_t stride, float* to) {
   }
 }
 
-void StoreBlock(const PrunedStore& block) {
+// 16 x 16 sums, activated.
+template <Activation kActivation>
+void ActivateBlock(const float* from, int64_t stride, float* to) {
+  for (int64_t c = 0; c < jaxsparse::kPrunedLanes; ++c) {
+    for (int64_t l = 0; l < jaxsparse::kPrunedLanes; l += Vec::kLanes) {
+      Vec::Store(to + c * jaxsparse::kPrunedLanes + l,
+                 Activate<kActivation>(Vec::Load(from + c * stride + l)));
+    }
+  }
+}
+
+// `from` and `stride` apart from the block: a copy of it would be read before its stores are done.
+template <bool kRelu>
+void StoreSquares(const PrunedStore& block, const float* sums, int64_t stride) {
   for (int64_t c = 0; c < block.width; c += kTransposeSide) {
     const int64_t count = block.width - c;
     for (int64_t l = 0; l < jaxsparse::kPrunedLanes; l += kTransposeSide) {
       Vec::Reg rows[kTransposeSide];
-      const float* from = block.from + c * block.stride + l;
+      const float* from = sums + c * stride + l;
 #pragma GCC unroll 16
       for (int i = 0; i < kTransposeSide; ++i) {
-        rows[i] = Vec::Load(from + i * block.stride);
-        if (block.relu) rows[i] = Vec::Max(Vec::Zero(), rows[i]);
+        rows[i] = Vec::Load(from + i * stride);
+        if constexpr (kRelu) rows[i] = Vec::Max(Vec::Zero(), rows[i]);
       }
       TransposeSquare(rows);
 #pragma GCC unroll 16
@@ -132,6 +145,26 @@ void StoreBlock(const PrunedStore& block) {
       }
     }
   }
+}
+
+void StoreBlock(const PrunedStore& block) {
+  alignas(64) float activated[jaxsparse::kPrunedLanes * jaxsparse::kPrunedLanes];
+  switch (block.activation) {
+    case Activation::kNone:
+      return StoreSquares<false>(block, block.from, block.stride);
+    case Activation::kRelu:
+      return StoreSquares<true>(block, block.from, block.stride);
+    case Activation::kRelu6:
+      ActivateBlock<Activation::kRelu6>(block.from, block.stride, activated);
+      break;
+    case Activation::kSilu:
+      ActivateBlock<Activation::kSilu>(block.from, block.stride, activated);
+      break;
+    case Activation::kGelu:
+      ActivateBlock<Activation::kGelu>(block.from, block.stride, activated);
+      break;
+  }
+  StoreSquares<false>(block, activated, jaxsparse::kPrunedLanes);
 }
 
 }  // namespace

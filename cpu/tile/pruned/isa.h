@@ -1,9 +1,10 @@
 // The seam between the portable driver of frozen weights and the units compiled for one
-// instruction set: three kernels on float32.
+// instruction set: kernels on float32.
 #pragma once
 
 #include <cstdint>
 
+#include "contracts/enums.gen.h"
 #include "cpu/core/dtype.h"
 
 namespace jaxsparse {
@@ -47,14 +48,41 @@ struct PrunedRun {
   float* to;
 };
 
-// pixels[l][channel + c] = from[c * stride + l] for `width` of 16 channels of the pixels that are
-// not nullptr, or max(0, that).
+// pixels[l][channel + c] = activation(from[c * stride + l]) for `width` of 16 channels of the
+// pixels that are not nullptr.
 struct PrunedStore {
   const float* from;
   int64_t stride;
   float* const* pixels;  // [16], each at channel 0
   int64_t channel, width;
-  bool relu;
+  Activation activation;
+};
+
+// sums[o] = the dot product of output o's entries and x, for `count` outputs from `first` on.
+struct PrunedDots {
+  const float* x;
+  int64_t inputs;
+  int64_t first, count;
+  const int32_t* starts;  // of every output: its entries begin here
+  const int32_t* ends;    // and end here
+  int64_t entries;
+  const float* values;      // [entries]
+  const uint16_t* columns;  // [entries], an input each
+  float* sums;
+};
+
+// For `pixels` neighbours of a row of an image, all channels c: activation(bias[c] + sum over taps
+// t of weights[t][c] * pixel(t)[c]); tap t of pixel p is at x + offsets[t] + p * step, in bytes.
+struct PrunedDepthwise {
+  const char* x;
+  const int64_t* offsets;
+  const float* const* weights;
+  int64_t taps, step;
+  int64_t pixels, channels;
+  DType in_type, out_type;
+  Activation activation;
+  const float* bias;  // nullptr: none
+  char* out;
 };
 
 struct PrunedIsa {
@@ -65,6 +93,8 @@ struct PrunedIsa {
   // to[l * 16 + c] = from[c * stride + l], 16 x 16.
   void (*transpose_block)(const float* from, int64_t stride, float* to);
   void (*store_block)(const PrunedStore&);
+  void (*multiply_dots)(const PrunedDots&);
+  void (*depthwise)(const PrunedDepthwise&);
 };
 
 const PrunedIsa& PrunedPlain();

@@ -20,21 +20,6 @@ using jaxsparse::PrunedRows;
 
 constexpr int kMaxSums = Vec::kWideFile ? 14 : 12;
 
-constexpr int64_t kAhead = 3;  // rows
-
-// Asks for the entries and the sums of a row to come: rows are far apart in memory, and the block
-// of a row is too short for a prefetcher to find.
-inline void PrefetchRow(const PrunedRows& job, int64_t i) {
-  const int32_t slot = job.slots[i];
-  if (slot < 0) return;
-  const int64_t row = job.rows[i];
-  const int64_t begin = job.starts[row] < 0 ? 0 : job.starts[row];
-  const int64_t end = job.ends[row] < job.entries ? job.ends[row] : job.entries;
-  constexpr int64_t kLine = 64 / sizeof(float);
-  for (int64_t e = begin; e < end; e += kLine) __builtin_prefetch(job.values + e);
-  for (int64_t e = begin; e < end; e += 2 * kLine) __builtin_prefetch(job.windows + e);
-}
-
 // Sums that entries are added to in turn: with one or two vectors, every entry would wait for the
 // multiply-add of the one before it.
 constexpr int TurnsOf(int sums) { return sums > 2 ? 1 : 4 / sums; }
@@ -55,7 +40,6 @@ void MultiplyChunk(const PrunedRows& job, int64_t first) {
   const float* panel = job.panel + first * Vec::kLanes;
   for (int64_t i = 0; i < job.count; ++i) {
     const int32_t row = job.rows[i], slot = job.slots[i];
-    if (i + kAhead < job.count) PrefetchRow(job, i + kAhead);
     if (slot < 0) continue;
     const int64_t begin = job.starts[row] < 0 ? 0 : job.starts[row];
     const int64_t end = job.ends[row] < job.entries ? job.ends[row] : job.entries;

@@ -50,6 +50,8 @@ class Graph(NamedTuple):
 
 #: (node, x, kernel, bias) -> its result.
 Multiply = Callable[[Node, jax.Array, Any, jax.Array], jax.Array]
+#: Of one token's attention: its products do the work of every head for each.
+MOST_HEADS = 16
 ACTIVATIONS: dict[str | None, Callable[[jax.Array], jax.Array]] = {
     None: lambda x: x,
     "relu": jax.nn.relu,
@@ -153,11 +155,32 @@ def attention(
     """Softmax attention of [B,T,D] in heads; after the `cache` [B,S,D] of earlier keys and values,
     if there is one.
     """
+    heads = static["heads"]
+    if cache and q.shape[1] == 1 and heads <= MOST_HEADS:
+        return attention_of_one(heads, q, (cache[0], k), (cache[1], v))
     if cache:
         k, v = (jnp.concatenate([old, new], 1) for old, new in zip(cache, (k, v), strict=True))
-    split = [x.reshape(*x.shape[:2], static["heads"], -1) for x in (q, k, v)]
+    split = [x.reshape(*x.shape[:2], heads, -1) for x in (q, k, v)]
     scores = jnp.einsum("btnh,bsnh->bnts", *split[:2]) * split[0].shape[-1] ** -0.5
     return jnp.einsum("bnts,bsnh->btnh", jax.nn.softmax(scores), split[2]).reshape(q.shape)
+
+
+def attention_of_one(
+    heads: int, q: jax.Array, keys: tuple[jax.Array, ...], values: tuple[jax.Array, ...]
+) -> jax.Array:
+    """Attention of one token [B,1,D] to parts [B,S,D] of keys and values, none of which is copied:
+    the query, in a column for each head with zeros for the other heads, makes the scores of all
+    heads one product of the keys as they are.
+    """
+    width = q.shape[-1] // heads
+    own = jnp.asarray(np.kron(np.eye(heads), np.ones((width, 1))), q.dtype)
+    columns = q[:, 0, :, None] * own
+    scores = [jnp.einsum("bsd,bdn->bsn", part, columns) for part in keys]
+    shares = jax.nn.softmax(jnp.concatenate(scores, 1) * width**-0.5, axis=1)
+    ends = list(itertools.accumulate(part.shape[1] for part in values))
+    parts = jnp.split(shares, ends[:-1], axis=1)
+    every = sum(jnp.einsum("bsn,bsd->bnd", *each) for each in zip(parts, values, strict=True))
+    return (every * own.T).sum(1)[:, None]
 
 
 def norm(static: dict[str, Any], x: jax.Array, scale: jax.Array, shift: jax.Array) -> jax.Array:

@@ -13,12 +13,14 @@ from jaxsparse.pruned.executor import Executor, Packed, Problem
 from jaxsparse.pruned.executors.conv import CONV_EXECUTORS
 from jaxsparse.pruned.executors.cuda import CUDA_EXECUTORS
 from jaxsparse.pruned.executors.dense import DENSE_CPU, DENSE_CUDA
+from jaxsparse.pruned.executors.depthwise import DEPTHWISE
+from jaxsparse.pruned.executors.dots import DOTS
 from jaxsparse.pruned.strips import STRIPS
 from jaxsparse.select import pruned
 from jaxsparse.select.variants import also_runs
 
 EXECUTORS: dict[str, tuple[Executor, ...]] = {
-    "cpu": (STRIPS, DENSE_CPU),
+    "cpu": (STRIPS, DOTS, DEPTHWISE, DENSE_CPU),
     "cuda": (*CUDA_EXECUTORS, *CONV_EXECUTORS, DENSE_CUDA),
 }
 

@@ -124,6 +124,63 @@ class TestPrunedConv(OpSuite):
     )
 
 
+CHANNELS = 20
+DEPTHWISE = (3, 3, 1, CHANNELS)
+
+
+@functools.cache
+def depthwise_plan(fill):
+    """As `plan`, of a depthwise kernel."""
+    kept = np.random.default_rng(7).random(DEPTHWISE) < fill
+    return Fixed(js.pruned.inspect(kept.astype(np.float32), kind="conv", groups=CHANNELS))
+
+
+def draw_depthwise(rng, fill):
+    return {
+        "x": rng.standard_normal((2, 6, 9, CHANNELS), np.float32),
+        "kernel": rng.standard_normal(DEPTHWISE, np.float32) / np.float32(3),
+        "bias": rng.standard_normal(CHANNELS, np.float32),
+        "plan": depthwise_plan(fill),
+    }
+
+
+def apply_depthwise(operands, implementation):
+    """By the CPU's executor of depthwise kernels."""
+    pruned = operands["plan"].value.from_dense(operands["kernel"])
+    options = {"activation": "gelu", "implementation": implementation}
+    name = {"cpu": "depthwise", "cuda": "windows"}.get(implementation)
+    with js.config(variant=name) if name else contextlib.nullcontext():
+        return js.pruned_conv(operands["x"], pruned, bias=operands["bias"], **options)
+
+
+def want_depthwise(operands):
+    kernel = np.where(kept(operands), operands["kernel"], 0)
+    everywhere = np.ones(operands["x"].shape[:3], bool)
+    options = {"bias": operands["bias"], "activation": "gelu", "groups": CHANNELS}
+    return oracle(operands["x"], kernel, everywhere, **options)
+
+
+class TestDepthwiseConv(OpSuite):
+    spec = OpSpec(
+        name="pruned_conv of a depthwise kernel",
+        serves=(js.pruned_conv,),
+        draw=draw_depthwise,
+        apply=apply_depthwise,
+        oracle=want_depthwise,
+        floats=("x", "kernel", "bias"),
+        sharded=frozenset({"x"}),
+        split=Split({"x": 0}),
+        empty=lambda rng: {
+            k: v[:0] if k == "x" else v for k, v in draw_depthwise(rng, 0.4).items()
+        },
+        unread=lambda operands: {"kernel": ~kept(operands)},
+        call=call,
+        bad=BAD,
+        fills=(0.7, 0.7),
+        inapplicable={"overflow_is_flagged_and_written_nowhere": NO_CAPACITY},
+    )
+
+
 HOW = {"window_strides": (1, 2), "padding": "SAME"}
 NUMBERS = ("NHWC", "HWIO", "NHWC")
 

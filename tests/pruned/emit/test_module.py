@@ -40,7 +40,7 @@ def owners(monkeypatch):
         return dataclasses.replace(pack(problem, candidate), owner=owner)
 
     local = STRIPS._replace(pack=owned, needs_values=True, cost=lambda problem: 0.0)
-    monkeypatch.setitem(executors.EXECUTORS, "cpu", (local, executors.EXECUTORS["cpu"][1]))
+    monkeypatch.setitem(executors.EXECUTORS, "cpu", (local, executors.EXECUTORS["cpu"][-1]))
     monkeypatch.setattr(executors, "_operands", executors.Latest(1, 0))
     return found
 

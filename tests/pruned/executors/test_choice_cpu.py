@@ -10,6 +10,7 @@ from jaxsparse.core.geometry import Geometry
 from jaxsparse.pruned import strips
 from jaxsparse.pruned.executor import Problem
 from jaxsparse.pruned.executors import choice as executors
+from jaxsparse.pruned.executors import depthwise, dots
 
 # (image side, inputs, outputs, window, stride), share pruned -> measured: dense over strips.
 CONVS = [
@@ -58,7 +59,8 @@ def _kept(shape, share):
 
 def _first(problem, monkeypatch):
     monkeypatch.setattr("jaxsparse.pruned.executors.dense.workers", lambda: 2)
-    monkeypatch.setattr(strips, "workers", lambda: 2)
+    for module in (strips, dots, depthwise):
+        monkeypatch.setattr(module, "workers", lambda: 2)
     strips._best_tile.cache_clear()
     try:
         return executors.ranked(problem)[0]
@@ -85,6 +87,13 @@ def test_products(layer, share, ratio, monkeypatch):
     assert _first(call, monkeypatch) == ("dense" if ratio < 1 else "strips")
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(512, 512), (512, 2048), (2048, 512)])
+def test_one_row(inputs, outputs, monkeypatch):
+    pruned = js.pruned.inspect(_kept((inputs, outputs), 0.9))
+    call = Problem(pruned.pattern, "cpu", (1, inputs), "float32", "float32", "default")
+    assert _first(call, monkeypatch) == "dots"
+
+
 # XLA's convolution in as many groups as channels took 13 to 55 times as long, with whole kernels.
 @pytest.mark.parametrize(("side", "channels", "stride"), [(112, 64, 2), (56, 128, 1), (7, 1024, 1)])
 def test_depthwise_convolutions(side, channels, stride, monkeypatch):
@@ -94,7 +103,7 @@ def test_depthwise_convolutions(side, channels, stride, monkeypatch):
     geo = Geometry((stride, stride), ((1, 1), (1, 1)), (1, 1), (1, 1), channels)
     shape = (1, side, side, channels)
     call = Problem(whole.pattern, "cpu", shape, "float32", "float32", "default", geo)
-    assert _first(call, monkeypatch) == "strips"
+    assert _first(call, monkeypatch) == "depthwise"
 
 
 @pytest.mark.parametrize(("outputs", "parts"), [(716, 1), (720, 2)])

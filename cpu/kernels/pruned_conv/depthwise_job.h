@@ -1,0 +1,58 @@
+// A depthwise convolution with a frozen kernel: the work of one call, shared by the workers of a
+// pool.
+//
+// An item is some rows of the result. Where every column of a window exists, a row is one call of
+// the kernel (cpu/tile/pruned/depthwise.h); the pixels at its ends get the taps that exist.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "contracts/enums.gen.h"
+#include "cpu/core/geometry.h"
+#include "cpu/core/scratch.h"
+#include "cpu/core/work_ends.h"
+#include "cpu/tile/pruned/isa.h"
+
+namespace jaxsparse {
+
+struct PrunedDepthwiseArgs {
+  ConvGeometry geometry;  // in_c == out_c, not spread
+  DType in_type, out_type;
+  Activation activation;
+  int64_t rows;            // of an item
+  int64_t taps;            // that some channel keeps
+  const void* x;           // NHWC
+  const float* values;     // [taps, out_c]
+  const uint16_t* tap_of;  // [taps, out_c]: ky * kernel_w + kx; the first of each is read
+  const float* bias;       // nullptr: none
+  void* out;               // NHWC
+  void* scratch;
+  int64_t scratch_bytes;
+};
+
+class PrunedDepthwiseJob {
+ public:
+  PrunedDepthwiseJob(const PrunedDepthwiseArgs& args, int64_t pool_workers);
+  PrunedDepthwiseJob(const PrunedDepthwiseJob&) = delete;
+  // 0 when the scratch is too small to run at all.
+  int64_t workers() const { return workers_; }
+  void Run(int64_t worker);
+
+ private:
+  struct Worker {
+    int64_t* offsets;  // [taps]
+    const float** weights;
+  };
+  Worker Take(ScratchCarver& carver) const;
+  void RunRow(int64_t image, int64_t y, const Worker& worker) const;
+  void RunPixels(int64_t image, int64_t y, int64_t x, int64_t count, const Worker& worker) const;
+
+  PrunedDepthwiseArgs args_;
+  const PrunedIsa& isa_;
+  int64_t inner_first_ = 0, inner_last_ = 0;  // columns where every column of a window exists
+  int64_t tiles_ = 0, workers_ = 0;
+  std::optional<WorkEnds> items_;
+};
+
+}  // namespace jaxsparse
