@@ -5,7 +5,8 @@ The large networks have random weights and 224x224 images. Their masks are drawn
 regions of .1, .3 and .5 of each block's pixels. Their gates are computed, but do not decide the
 masks. The small network was trained dense; from there its gates were learned, with a penalty that
 pulls the share of open pixels to a target, and from those the networks whose values are rounded to
-8 and 4 bits. For comparison the dense network was trained on for as long as the gates.
+8 bits, and to 4, which takes more training. For comparison the dense network was trained on for as
+long as the gates.
 `python examples/gated_resnet.py [--quick | --full] [--depths 50 101] [--batch N ...]
 [--dtype bfloat16] [--tests N] [--train] [--out DIR]`. `--full` is for a GPU: both depths, batch 1,
 8 and 64. The weights in the repository are those of `--train` with MNIST, where JAXSPARSE_DATA
@@ -153,8 +154,8 @@ def study(weights: Path, train: bool, tests: int, steps: int | None, repeats: in
 
 
 def draw(shown: Shown) -> Any:
-    """Some canvases, and what the first, the middle and the last block compute."""
-    count, chosen = min(6, len(shown.images)), (0, 4, 8)
+    """Some canvases, and what the first block of each resolution computes."""
+    count, chosen = min(6, len(shown.images)), (0, 3, 6)
     figure, axes = grid_figure(1 + len(chosen), count, 2 * count, 8.4)
     for i in range(count):
         axes[0, i].imshow(shown.images[i])

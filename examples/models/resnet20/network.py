@@ -17,12 +17,13 @@ WEIGHTS = Path(__file__).with_name("weights.npz")
 #: Bits of each gated network: None is float32.
 BITS = {"float32": None, "int8": 8, "int4": 4}
 #: Each starts from the one that is named: the dense control is trained on as long as the gates.
+#: Eight bits need no training: the largest values of a batch are ranges enough.
 STAGES = {
-    "first": (None, Stage("dense", 2000, 4e-3, normalised=True)),
-    "dense": ("first", Stage("dense, on", 1000, 1e-3, seed=1)),
-    "float32": ("first", Stage("gated", 1000, 1e-3, gated=True, noisy=True, seed=1)),
-    "int8": ("float32", Stage("gated, int8", 250, 3e-4, gated=True, bits=8, seed=2)),
-    "int4": ("float32", Stage("gated, int4", 750, 5e-4, gated=True, bits=4, seed=2)),
+    "first": (None, Stage("dense", 1000, 4e-3, normalised=True)),
+    "dense": ("first", Stage("dense, on", 500, 5e-4, seed=1)),
+    "float32": ("first", Stage("gated", 500, 1e-3, gated=True, noisy=True, seed=1)),
+    "int8": ("float32", Stage("gated, int8", 0, 1e-4, gated=True, bits=8, seed=2)),
+    "int4": ("float32", Stage("gated, int4", 300, 5e-4, gated=True, bits=4, seed=2)),
 }
 
 

@@ -91,7 +91,7 @@ def train(
     if stage.normalised:
         params = normalised.with_gains(params)
     state, rng = ADAM.init(params), np.random.default_rng(stage.seed)
-    key, values = jax.random.key(stage.seed), [np.nan]
+    key, values = jax.random.key(stage.seed), list[float]()
     with progress() as bar:
         task = bar.add_task(f"training, {stage.name}", total=steps)
         for i in range(steps):
@@ -104,7 +104,8 @@ def train(
                 mean = np.mean(values[-250:])
                 console.print(f"{stage.name}, step {i + 1} of {steps}: loss {mean:.3f}")
             bar.advance(task)
-    console.print(f"trained {stage.name}, {steps} steps: loss {np.mean(values[-50:]):.3f}")
+    if steps:
+        console.print(f"trained {stage.name}, {steps} steps: loss {np.mean(values[-50:]):.3f}")
     if stage.normalised:
         images, _ = canvases.batch("train", FOLDED, rng)
         _, params = jax.jit(normalised.run, static_argnums=0)(config, params, images)
