@@ -1,6 +1,6 @@
 """Batch normalisation in training, and folding it into kernels and biases afterwards.
 
-Without it the network stays at chance for thousands of steps.
+Without it the loss is still that of chance after 750 steps (rate 2e-3).
 """
 
 from typing import Any
