@@ -13,6 +13,7 @@ from jax import lax
 
 import jaxsparse as js
 from models.gated import Noise, straight_through
+from models.resnet20 import fake_quantised
 
 FORMS = ("dense", "multiplied", "sparse")
 Params = dict[str, Any]
@@ -20,7 +21,8 @@ Params = dict[str, Any]
 
 class Config(NamedTuple):
     """Groups are (blocks, width, stride of the first); `bottleneck`: 1x1, 3x3 and a 1x1 of four
-    times the width, else two of 3x3. The stem has a `window` at stride 2, then pooling if `pool`.
+    times the width, else two of 3x3. The stem has a `window` and a `stride`, then pooling if
+    `pool`.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Config(NamedTuple):
     window: int
     pool: bool
     classes: int
+    stride: int = 2
 
     @property
     def blocks(self) -> list[tuple[int, int]]:
@@ -38,7 +41,7 @@ class Config(NamedTuple):
 
     def sizes(self, side: int) -> list[int]:
         """The side of each block's result."""
-        found, now = [], side // (4 if self.pool else 2)
+        found, now = [], side // (2 * self.stride if self.pool else self.stride)
         for _, stride in self.blocks:
             now = -(-now // stride)
             found.append(now)
@@ -46,10 +49,12 @@ class Config(NamedTuple):
 
 
 def resnet(depth: int, side: int = 224) -> Config:
-    """ResNet-50 or -101 for images of 224x224; ResNet-20, with a stem at stride 2, for canvases."""
+    """ResNet-50 or -101 for images of 224x224; ResNet-20 for canvases of 128x128: a stem at stride
+    4 leaves the 32x32 pixels that it was designed for.
+    """
     if depth == 20:
         groups = ((3, 16, 1), (3, 32, 2), (3, 64, 2))
-        return Config("ResNet-20", side, groups, False, 3, False, 10)
+        return Config("ResNet-20", side, groups, False, 5, False, 10, 4)
     third = {50: 6, 101: 23}[depth]
     groups = ((3, 64, 1), (4, 128, 2), (third, 256, 2), (3, 512, 2))
     return Config(f"ResNet-{depth}", side, groups, True, 7, True, 1000)
@@ -122,11 +127,16 @@ def strides_of(block: Params, stride: int) -> list[int]:
     return [stride if i == first else 1 for i in range(len(block["convs"]))]
 
 
-def branch(block: Params, x: jax.Array, stride: int) -> jax.Array:
+def read_of(block: Params, i: int, x: jax.Array, bits: int | None) -> jax.Array:
+    """What convolution `i` of a block reads: x, with `bits` rounded to so many."""
+    return x if bits is None else fake_quantised.activations(x, block["ranges"][i], bits)
+
+
+def branch(block: Params, x: jax.Array, stride: int, bits: int | None = None) -> jax.Array:
     """The convolutions of a block at every pixel; a ReLU follows all but the last."""
     *early, last = zip(block["convs"], strides_of(block, stride), strict=True)
-    for p, s in early:
-        x = jax.nn.relu(xla_conv(p, x, s))
+    for i, (p, s) in enumerate(early, 1):
+        x = read_of(block, i, jax.nn.relu(xla_conv(p, x, s)), bits)
     return xla_conv(last[0], x, last[1])
 
 
@@ -143,13 +153,19 @@ def indices_of(block: Params, mask: jax.Array, stride: int) -> list[js.TileIndex
 
 
 def sparse_block(
-    block: Params, x: jax.Array, shortcut: jax.Array, mask: jax.Array, stride: int
+    block: Params,
+    x: jax.Array,
+    shortcut: jax.Array,
+    mask: jax.Array,
+    stride: int,
+    bits: int | None = None,
 ) -> jax.Array:
     """relu(shortcut + branch) where the mask holds, relu(shortcut) elsewhere."""
     indices, strides = indices_of(block, mask, stride), strides_of(block, stride)
     *early, last = zip(block["convs"], indices, strides, strict=True)
-    for p, index, s in early:
-        x = js.masked_conv(x, p["w"], index, strides=s, bias=p["b"], activation="relu")
+    for i, (p, index, s) in enumerate(early, 1):
+        y = js.masked_conv(x, p["w"], index, strides=s, bias=p["b"], activation="relu")
+        x = read_of(block, i, y, bits)
     p, index, s = last
     base = jax.nn.relu(shortcut)
     static = {"strides": s, "activation": "relu"}
@@ -163,6 +179,7 @@ def run(
     images: jax.Array,
     given: list[jax.Array] | None = None,
     noise: Noise | None = None,
+    bits: int | None = None,
 ) -> Gated:
     """The network.
 
@@ -175,25 +192,28 @@ def run(
         given: masks bool[B,H,W] of the blocks' results that take the place of the gates' own; the
             gates are computed all the same.
         noise: samples the gates, for training, which takes "multiplied".
+        bits: of what the blocks read (fake quantisation); the parameters have been rounded and
+            have ranges.
     """
     masks, softs = [], []
-    x = jax.nn.relu(xla_conv(params["stem"], images, 2))
+    x = jax.nn.relu(xla_conv(params["stem"], images, config.stride))
     if config.pool:
         x = pooled(x)
     for i, (block, (_, stride)) in enumerate(zip(params["blocks"], config.blocks, strict=True)):
-        shortcut = xla_conv(block["shortcut"], x, stride) if "shortcut" in block else x
+        read = read_of(block, 0, x, bits)
+        shortcut = xla_conv(block["shortcut"], read, stride) if "shortcut" in block else x
         if form == "dense":
-            x = jax.nn.relu(shortcut + branch(block, x, stride))
+            x = jax.nn.relu(shortcut + branch(block, read, stride, bits))
             continue
         own = noise and Noise(jax.random.fold_in(noise.key, i), noise.scale)
-        mask, soft = gate(block["gate"], x, stride, own)
+        mask, soft = gate(block["gate"], read, stride, own)
         if given is not None:  # a probability is never below 0, which XLA does not know
             mask = given[i] & (soft >= 0)
         if form == "sparse":
-            x = sparse_block(block, x, shortcut, mask, stride)
+            x = sparse_block(block, read, shortcut, mask, stride, bits)
         else:
             factor = mask.astype(x.dtype) if noise is None else straight_through(mask, soft)
-            x = jax.nn.relu(shortcut + branch(block, x, stride) * factor[..., None])
+            x = jax.nn.relu(shortcut + branch(block, read, stride, bits) * factor[..., None])
         masks.append(mask)
         softs.append(soft)
     head = params["logits"]

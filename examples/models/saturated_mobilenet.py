@@ -28,19 +28,20 @@ class Bottleneck(linen.Module):
     features: int
     stride: int
     use_bias: bool
-    record: bool
+    record: tuple[bool, bool]
 
     @linen.compact
     def __call__(self, x: jax.Array, before: Any, after: Any) -> jax.Array:
         """`before` and `after`: masks of the block's input and result, or None."""
         wide = self.expansion * x.shape[-1]
         every: dict[str, Any] = {"use_bias": self.use_bias}
-        saturated = every | {"activation": "relu6", "record": self.record}
+        saturated = every | {"activation": "relu6"}
+        first, second = ({"record": record} for record in self.record)
         windows = {"strides": self.stride, "feature_group_count": wide}
         y = Sequential(
             [
-                MaskedConv(wide, (1, 1), name="expand", **saturated),
-                MaskedConv(wide, (3, 3), name="depthwise", **windows, **saturated),
+                MaskedConv(wide, (1, 1), name="expand", **saturated, **first),
+                MaskedConv(wide, (3, 3), name="depthwise", **windows, **saturated, **second),
                 MaskedConv(self.features, (1, 1), name="project", **every),
             ]
         )(x, [before, after, after])
@@ -52,7 +53,7 @@ class Features(linen.Module):
 
     blocks: tuple[Block, ...]
     use_bias: bool = True
-    record: bool = False
+    record: frozenset[str] = frozenset()
 
     @linen.compact
     def __call__(self, x: jax.Array, masked: bool = False) -> jax.Array:
@@ -70,23 +71,23 @@ class Features(linen.Module):
         x = stem(x, everywhere(side))
         for i, (expansion, features, stride) in enumerate(self.blocks):
             before, side = everywhere(side), side // stride
-            block = Bottleneck(
-                expansion, features, stride, self.use_bias, self.record, name=f"block{i + 1}"
-            )
+            name = f"block{i + 1}"
+            record = f"{name}/expand" in self.record, f"{name}/depthwise" in self.record
+            block = Bottleneck(expansion, features, stride, self.use_bias, record, name=name)
             x = block(x, before, everywhere(side))
         x = MaskedConv(LAST, (1, 1), name="last", **options)(x, everywhere(side))
         return x.mean((1, 2))
 
 
 class Form(NamedTuple):
-    """How the network is computed: its blocks; biases or none; through js.masked_conv or XLA; with
-    recorders, which takes the former.
+    """How the network is computed: its blocks; biases or none; through js.masked_conv or XLA; the
+    layers that record ("block1/expand", "hidden"), which takes the former.
     """
 
     blocks: tuple[Block, ...]
     use_bias: bool
-    masked: bool
-    record: bool
+    masked: bool = False
+    record: frozenset[str] = frozenset()
 
 
 def initial(blocks: tuple[Block, ...], use_bias: bool, side: int = 32) -> Params:
@@ -107,25 +108,66 @@ def dense(x: jax.Array, p: Params) -> jax.Array:
 
 
 def logits_of(form: Form, params: Params, images: jax.Array) -> jax.Array:
-    """f32[B,10]: the hidden layer is trainable, or with `record` frozen and recorded."""
+    """f32[B,10]: the hidden layer is trainable, or where it records frozen."""
     module = Features(form.blocks, form.use_bias, form.record)
     x = module.apply({"params": params["features"]}, images, form.masked)
-    if form.record:
+    if "hidden" in form.record:
         p = params["hidden"]
         layer = BoundedDense(layer=p["kernel"], bias=p["bias"], upper=UPPER)
         return dense(layer.apply({}, x).materialize(), params["logits"])
     return dense(jax.nn.relu6(dense(x, params["hidden"])), params["logits"])
 
 
-def recorded(form: Form, params: Params, images: jax.Array) -> dict[str, jax.Array]:
-    """The ReLU6 activations of each layer that records, by "block/layer"."""
+def names(blocks: tuple[Block, ...]) -> list[str]:
+    """The convolutions that can record, in order."""
+    every = range(1, len(blocks) + 1)
+    return [f"block{i}/{layer}" for i in every for layer in ("expand", "depthwise")]
+
+
+class Pair(NamedTuple):
+    """A convolution that can record and the one that reads it: its input, both parameters and
+    strides, the second one's activation, and the first one's result (a ReLU6).
+    """
+
+    x: jax.Array
+    params: tuple[Params, Params]
+    strides: tuple[int, int]
+    activation: str | None
+    result: jax.Array
+
+
+def pairs(form: Form, params: Params, images: jax.Array) -> dict[str, Pair]:
+    """Every convolution that can record, by its name, with what it computes for these images."""
     module, given = Features(form.blocks, form.use_bias), {"params": params["features"]}
     options = {"capture_intermediates": True, "mutable": ["intermediates"]}
     _, kept = module.apply(given, images, form.masked, **options)
-    found = {}
-    for block, layers in kept["intermediates"].items():
-        if block.startswith("block"):
-            for name in ("expand", "depthwise"):
-                # flax's own Conv is called within: the layer's result comes after it.
-                found[f"{block}/{name}"] = layers[name]["__call__"][-1]
+    results, found = kept["intermediates"], {}
+    x = results["stem"]["__call__"][-1]
+    for i, (_, _, stride) in enumerate(form.blocks, 1):
+        name = f"block{i}"
+        p, layers = params["features"][name], results[name]
+        # flax's own Conv is called within: the layer's result comes after it.
+        wide, deep = (layers[layer]["__call__"][-1] for layer in ("expand", "depthwise"))
+        first, second = (p["expand"], p["depthwise"]), (p["depthwise"], p["project"])
+        found[f"{name}/expand"] = Pair(x, first, (1, stride), "relu6", wide)
+        found[f"{name}/depthwise"] = Pair(wide, second, (stride, 1), None, deep)
+        x = layers["__call__"][-1]
     return found
+
+
+def through(pair: Pair, record: bool, x: jax.Array) -> jax.Array:
+    """What the second convolution of a pair returns for x, by way of a recorder or not."""
+    given: dict[str, Any] = {}
+    if record:
+        x, given["recorder"] = _conv(pair, 0, x, activation="relu6", record=True)
+    else:
+        x = _conv(pair, 0, x, activation="relu6")
+    return _conv(pair, 1, x, activation=pair.activation, **given)
+
+
+def _conv(pair: Pair, which: int, x: jax.Array, **options: Any) -> Any:
+    p, stride = pair.params[which], pair.strides[which]
+    options |= {"strides": stride, "bias": p.get("bias")}
+    options["groups"] = x.shape[-1] // p["kernel"].shape[2]
+    index = js.tile_index(jnp.ones((x.shape[0], x.shape[1] // stride, x.shape[2] // stride), bool))
+    return js.masked_conv(x, p["kernel"], index, **options)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from examples.test_demos import check_picture
 
+FORMS = ("dense", "multiplied", "sparse")
 TOLERANCE = 2e-2 if jax.default_backend() == "gpu" else 1e-5
 
 
@@ -53,16 +54,97 @@ def test_sparse_equals_multiplied(model, bottleneck):
     assert np.abs(seen[1][1] - dense).max() > bound  # the masks matter
 
 
-def test_gates_learn_from_the_loss(model):
-    demo = importlib.import_module("gated_resnet")
+@pytest.fixture
+def training(examples):
+    return importlib.import_module("models.resnet20.training")
+
+
+@pytest.fixture
+def network(examples):
+    return importlib.import_module("models.resnet20.network")
+
+
+def with_ranges(network, config, params, images):
+    """The parameters with ranges, each a half of the largest value: some values are clipped."""
+    params = network.with_ranges(config, params, images)
+    for block in params["blocks"]:
+        block["ranges"] = block["ranges"] / 2
+    return params
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_gates_learn_from_the_loss(model, training, network, bits):
     gated = importlib.import_module("models.gated")
     config, params, images = small(model, False)
+    if bits:
+        params = with_ranges(network, config, params, images)
     noise = gated.Noise(jax.random.key(0), jnp.float32(1.0))
-    loss = functools.partial(demo.loss_of, config, 0.3)
+    stage = training.Stage("gated", 1, 1e-3, gated=True, noisy=True, bits=bits)
+    loss = functools.partial(training.loss_of, config, stage, 0.3)
     gradient = jax.jit(jax.grad(loss))(params, images, jnp.arange(3), noise)
     for block in gradient["blocks"]:
         assert jnp.isfinite(block["gate"]["w"]).all()
         assert (block["gate"]["w"] != 0).all()
+        if bits:
+            assert (block["ranges"] != 0).all()
+
+
+def test_rounding_to_few_bits(examples):
+    fake = importlib.import_module("models.resnet20.fake_quantised")
+    x = jnp.asarray([0.0, 0.4, 0.6, 14.6, 15.0, 40.0])
+    np.testing.assert_allclose(fake.activations(x, jnp.float32(15), 4), [0, 0, 1, 15, 15, 15])
+    w = jnp.asarray([[-7.0, 0.5], [3.4, 0.7], [2.6, -0.04]])
+    np.testing.assert_allclose(fake.kernel(w, 4), [[-7, 0.5], [3, 0.7], [3, 0]], atol=1e-6)
+    slope, limit = jax.grad(lambda x, r: fake.activations(x, r, 4).sum(), (0, 1))(
+        x, jnp.float32(14.8)
+    )
+    np.testing.assert_array_equal(slope, [1, 1, 1, 1, 0, 0])
+    assert limit == 2  # as many values are clipped
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_few_bits_in_all_forms(model, network, bits):
+    """Rounding turns tiny differences into steps of the range: of four bits a fifteenth."""
+    fake = importlib.import_module("models.resnet20.fake_quantised")
+    config, params, images = small(model, False)
+    ranged = with_ranges(network, config, params, images)
+    few = fake.parameters(ranged, bits)
+    assert len(np.unique(few["blocks"][0]["convs"][0]["w"][..., 0])) <= 2**bits - 1
+    run = {form: jax.jit(functools.partial(model.run, config, form, bits=bits)) for form in FORMS}
+    plain = model.run(config, "multiplied", params, images).logits
+    want, got = (run[form](few, images) for form in ("multiplied", "sparse"))
+    assert np.mean([(a != b).mean() for a, b in zip(got.masks, want.masks, strict=True)]) < 0.01
+    bound = float(jnp.abs(want.logits).max()) / 2**bits
+    np.testing.assert_allclose(got.logits, want.logits, rtol=0, atol=bound)
+    assert jnp.abs(want.logits - plain).max() > 0  # the values are rounded
+
+
+def test_normalisation_folds(model):
+    """The folded parameters give the normalised network's logits for the same images."""
+    normalised = importlib.import_module("models.resnet20.normalised")
+    config, params, images = small(model, False)
+    logits, folded = normalised.run(config, normalised.with_gains(params), images)
+    got = model.run(config, "dense", folded, images).logits
+    np.testing.assert_allclose(got, logits, rtol=0, atol=1e-4 * float(jnp.abs(logits).max()))
+    assert jax.tree.structure(folded) == jax.tree.structure(params)
+
+
+def test_every_stage_trains_and_is_stored(model, network, training, monkeypatch, tmp_path):
+    monkeypatch.delenv("JAXSPARSE_DATA", raising=False)
+    monkeypatch.setattr(training, "BATCH", 2)
+    monkeypatch.setattr(training, "FOLDED", 4)
+    config = model.Config("small", 64, ((1, 8, 1), (1, 16, 2)), False, 5, False, 10, 4)
+    canvases = importlib.import_module("models.canvases").Canvases(64)
+    with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an int32 count
+        networks = network.trained(config, canvases, 2)
+    assert set(networks) == {"dense", *network.BITS}
+    network.store(networks, tmp_path / "weights.npz")
+    got = network.load(config, tmp_path / "weights.npz")
+    assert jax.tree.structure(got) == jax.tree.structure(networks)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(networks), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
+    changed = [np.asarray(networks[name]["stem"]["w"]) for name in networks]
+    assert all((changed[0] != other).any() for other in changed[1:])
 
 
 def test_drawn_masks_have_their_density(model):
@@ -90,11 +172,14 @@ def test_pooling(model, side):
 
 def test_the_demo(examples, tmp_path, capsys):
     demo = importlib.import_module("gated_resnet")
-    with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an int32 count
-        result = demo.main(["--quick", "--out", str(tmp_path)])
-    assert result.different == 0
-    assert result.accuracy["multiplied"] == result.accuracy["sparse"]
-    assert len(result.shares) == 9
+    result = demo.main(["--quick", "--out", str(tmp_path)])
+    assert set(result.seen.gated) == {"float32", "int8", "int4"}
+    for found in result.seen.gated.values():
+        assert found.right.shape == result.seen.dense.shape == (32,)
+        assert found.shares.shape == (9,)
+        assert 0.2 < found.shares.mean() < 0.6  # the stored gates close pixels
+        assert set(found.times) == set(demo.FORMS)
+    assert result.seen.gated["float32"].moved == 0 < result.seen.gated["int4"].moved
     assert [row.density for row in result.rows] == list(demo.DENSITIES)
     for row in result.rows:
         assert set(row.times) == set(row.memory) == set(demo.FORMS)

@@ -19,20 +19,24 @@ def test_forms_agree(examples, use_bias):
     params = model.initial(model.SMALL, use_bias)
     images = np.random.default_rng(0).random((2, 32, 32, 1), np.float32)
     images[:, :16] = 0
-    forms = [model.Form(model.SMALL, use_bias, *options) for options in demo.FORMS.values()]
+    forms = demo.kinds_of(model.SMALL, use_bias, ["block1/depthwise", "block2/expand"])
     given = jnp.asarray(images)
-    want, *others = (np.asarray(model.logits_of(form, params, given)) for form in forms)
+    want, *others = (np.asarray(model.logits_of(form, params, given)) for form in forms.values())
+    assert len(others) == 3
     for got in others:
         np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE * np.abs(want).max())
-    layers = demo.layers_of(forms[0], params, given)
+    layers = demo.layers_of(forms["dense"], params, given, given, 1)
+    assert list(layers) == model.names(model.SMALL)
     assert list(layers) == [
         "block1/expand",
         "block1/depthwise",
         "block2/expand",
         "block2/depthwise",
     ]
-    for y in model.recorded(forms[0], params, given).values():
-        assert 0 == y.min() < y.max() <= model.UPPER
+    for pair in model.pairs(forms["dense"], params, given).values():
+        assert 0 == pair.result.min() < pair.result.max() <= model.UPPER
+        want, got = (model.through(pair, record, pair.x) for record in (False, True))
+        np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE * jnp.abs(want).max())
     if not use_bias:
         assert layers["block1/expand"].decided[0] > 0.3
         assert layers["block2/expand"].skipped > 0.2
@@ -44,7 +48,7 @@ def test_shares_of_a_known_layer(examples):
     y = np.ones((1, 4, 8, 16), np.float32)
     y[:, :, :4] = 0
     y[:, :, 4, :8] = 6
-    found = demo.layer_of(jnp.asarray(y), 3, 1)
+    found = demo.layer_of(jnp.asarray(y), 3, 1, 2.0)
     assert found.decided[0] == 0.5
     assert found.decided[8] == pytest.approx(0.5 + 1 / 16)
     assert found.decided[1] == pytest.approx(0.5 + 1 / 16)
@@ -60,10 +64,11 @@ def test_the_demo(examples, tmp_path, capsys, monkeypatch):
     assert set(result.variants) == {"biases", "no biases"}
     for variant in result.variants.values():
         assert len(variant.layers) == 4
-        assert set(variant.times) == set(demo.FORMS)
+        assert set(variant.times) == set(demo.FORMS[: 4 if variant.selected else 3])
+        assert variant.times[variant.chosen] == min(variant.times.values())
         assert min(variant.times.values()) > 0
         assert variant.error <= demo.TOLERANCE or jax.default_backend() == "gpu"
         for layer in variant.layers.values():
             assert layer.decided[0] <= layer.decided[8] <= layer.decided[1]
     check_picture(result.picture)
-    assert "as fast as not recording" in " ".join(capsys.readouterr().out.split())
+    assert "The network runs as" in " ".join(capsys.readouterr().out.split())
