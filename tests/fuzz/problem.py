@@ -26,6 +26,8 @@ class Problem:
         smooth: the result has a derivative everywhere.
         split: operand -> the axis that a mesh splits; the first axis of each result is split, too.
             Without any, the problem does not run on a mesh.
+        explicit: whether the op takes operands that an Explicit mesh splits; an Auto one gathers.
+        seen: of a result, on the host: what is compared.
         unread: of the operands, the places whose values do not count: they are NaN now and then.
         wide: over `floats`: what the values are drawn as, in place of normal ones.
         loose: a factor of the error that is allowed.
@@ -40,6 +42,8 @@ class Problem:
     data: Callable[[np.random.Generator], Arrays] = lambda rng: {}
     smooth: bool = True
     split: dict[str, int] = dataclasses.field(default_factory=dict)
+    explicit: bool = True
+    seen: Callable[[Any], Any] = lambda result: result
     unread: Callable[[Arrays], Arrays] = lambda operands: {}
     wide: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray] | None = None
     loose: float = 1.0

@@ -77,7 +77,7 @@ def masked_conv_channels(draw: Draw) -> Problem:
     """With masks of channels."""
     dtype, which = draw.dtype(), draw.pick("in_channels", "out_channels", "both")
     geometry = (draw.pair(2), draw.pads(), draw.pair(2))
-    shape = (draw.size(3), *draw.pair(9), draw.size(90))
+    shape = (draw.lead(3), *draw.pair(9), draw.size(90))
     window = (*draw.pair(3), shape[3], draw.size(90))
     out = (shape[0], *oracle.windows(shape[1:3], window[:2], geometry), window[3])
     activation = draw.pick(None, "silu", "relu")
@@ -105,13 +105,14 @@ def masked_conv_channels(draw: Draw) -> Problem:
         window[0] * window[1] * window[2],
         data,
         smooth=activation in SMOOTH,
+        split=dict.fromkeys({"x", "base"} & {*floats} | {"mask"}, 0),
     )
 
 
 def masked_conv_stack(draw: Draw) -> Problem:
     """Of one to three layers, "SAME"."""
     dtype, channels, layers = draw.dtype(), draw.size(20), draw.size(3)
-    shape, outputs = (draw.size(2), *draw.pair(12)), [channels] * (layers - 1) + [draw.size(20)]
+    shape, outputs = (draw.lead(2), *draw.pair(12)), [channels] * (layers - 1) + [draw.size(20)]
     windows = [(*draw.pair(3), channels, n) for n in outputs]
     activations = [draw.pick(None, "silu", "gelu") for _ in range(layers)]
     residuals = [
@@ -147,13 +148,14 @@ def masked_conv_stack(draw: Draw) -> Problem:
         floats,
         depth,
         lambda rng: {"mask": bits(rng, shape)},
+        split=dict.fromkeys(["x", "mask", *(n for n in floats if n.startswith("base"))], 0),
         loose=4.0 * layers,
     )
 
 
 def masked_conv_recorded(draw: Draw) -> Problem:
     """Two layers; the second reads the recorder of the first."""
-    dtype, shape = draw.dtype(), (draw.size(2), *draw.pair(10), draw.size(10))
+    dtype, shape = draw.dtype(), (draw.lead(2), *draw.pair(10), draw.size(10))
     middle, outputs = draw.size(20), draw.size(10)
     windows = ((*draw.pair(3), shape[3], middle), (*draw.pair(3), middle, outputs))
     floats = {"x": (shape, dtype), "first": (windows[0], dtype), "second": (windows[1], dtype)}
@@ -181,6 +183,7 @@ def masked_conv_recorded(draw: Draw) -> Problem:
         windows[0][0] * windows[0][1] * shape[3] + windows[1][0] * windows[1][1] * middle,
         lambda rng: {"mask": bits(rng, shape[:3]), "after": bits(rng, shape[:3])},
         smooth=False,
+        split=dict.fromkeys(["x", "mask", "after"], 0),
         loose=8.0,
     )
 

@@ -15,7 +15,7 @@ from jaxsparse.ops.top_experts.api import top_experts as best_experts
 
 def route(draw: Draw) -> Problem:
     """Ids of any integer type; some name no expert."""
-    tokens, top_k, experts = draw.size(200), draw.size(6), draw.size(70) - 1
+    tokens, top_k, experts = draw.lead(200), draw.size(6), draw.size(70) - 1
     dtype = draw.pick(np.int32, np.int32, np.int16, np.uint8, np.uint32)
 
     def data(rng: np.random.Generator) -> Arrays:
@@ -31,12 +31,13 @@ def route(draw: Draw) -> Problem:
         return js.Routing(order, order // top_k, order // top_k, sizes)
 
     text = f"{np.dtype(dtype)}[{tokens}, {top_k}], {experts} experts"
-    return Problem(text, lambda ids: js.route(ids, experts), meaning, {}, 1, data)
+    call = lambda ids: js.route(ids, experts)  # noqa: E731
+    return Problem(text, call, meaning, {}, 1, data, split={"ids": 0}, explicit=False)
 
 
 def top_experts(draw: Draw) -> Problem:
     """Logits in eighths, so that equal ones occur and are equal everywhere."""
-    tokens, experts = draw.size(90), draw.size(70)
+    tokens, experts = draw.lead(90), draw.size(70)
     top_k, normalize, masked = draw.size(experts), draw.chance(0.5), draw.chance(0.5)
 
     def call(logits: Any, mask: Any = None) -> Any:
@@ -60,6 +61,7 @@ def top_experts(draw: Draw) -> Problem:
         tokens + experts,
         lambda rng: {"mask": bits(rng, (tokens,))} if masked else {},
         smooth=False,
+        split=dict.fromkeys(["logits", *["mask"] * masked], 0),
         wide=lambda rng, shape: np.round(8 * rng.standard_normal(shape)) / 8 + 0.0,  # no -0
         loose=4.0,
     )
