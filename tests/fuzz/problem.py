@@ -23,7 +23,9 @@ class Problem:
         floats: name -> (shape, dtype) of the operands that gradients are taken for.
         depth: terms of a sum: rounding grows with it.
         data: draws the other operands: masks and whole numbers, which the call sees as traced.
-        smooth: the result has a derivative everywhere.
+        smooth: the result has a derivative everywhere, or but for `edges`.
+        edges: of exact operands, arrays: where an entry passes 0 there is no derivative, and draws
+            that come near are left out. An entry that is 0 is taken to stay so.
         split: operand -> the axis that a mesh splits; the first axis of each result is split, too.
             Without any, the problem does not run on a mesh.
         explicit: whether the op takes operands that an Explicit mesh splits; an Auto one gathers.
@@ -41,6 +43,7 @@ class Problem:
     depth: int
     data: Callable[[np.random.Generator], Arrays] = lambda rng: {}
     smooth: bool = True
+    edges: Callable[..., list[np.ndarray]] | None = None
     split: dict[str, int] = dataclasses.field(default_factory=dict)
     explicit: bool = True
     seen: Callable[[Any], Any] = lambda result: result

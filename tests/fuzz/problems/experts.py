@@ -36,9 +36,18 @@ def route(draw: Draw) -> Problem:
 
 
 def top_experts(draw: Draw) -> Problem:
-    """Logits in eighths, so that equal ones occur and are equal everywhere."""
+    """Logits in eighths, so that equal ones occur and are equal everywhere, or any: those have
+    derivatives.
+    """
     tokens, experts = draw.lead(90), draw.size(70)
     top_k, normalize, masked = draw.size(experts), draw.chance(0.5), draw.chance(0.5)
+    equal = draw.chance(0.5)
+
+    def eighths(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return np.round(8 * rng.standard_normal(shape)) / 8 + 0.0  # no -0
+
+    def edges(logits: Any, mask: Any = None) -> Any:
+        return [np.diff(np.sort(logits, -1)) + 1e-300]  # which of two is larger
 
     def call(logits: Any, mask: Any = None) -> Any:
         return tuple(best_experts(logits, top_k, mask=mask, normalize=normalize))
@@ -53,16 +62,18 @@ def top_experts(draw: Draw) -> Problem:
         ids = np.where(counts[:, None], ids, -1)
         return ids, weights * counts[:, None], (share * counts[:, None]).sum(0)
 
+    given = f"top_k {top_k}, normalize {normalize}, mask {masked}, equal {equal}"
     return Problem(
-        f"[{tokens}, {experts}], top_k {top_k}, normalize {normalize}, mask {masked}",
+        f"[{tokens}, {experts}], {given}",
         call,
         meaning,
         {"logits": ((tokens, experts), jnp.dtype("float32"))},
         tokens + experts,
         lambda rng: {"mask": bits(rng, (tokens,))} if masked else {},
-        smooth=False,
+        smooth=not equal,
+        edges=edges,
         split=dict.fromkeys(["logits", *["mask"] * masked], 0),
-        wide=lambda rng, shape: np.round(8 * rng.standard_normal(shape)) / 8 + 0.0,  # no -0
+        wide=eighths if equal else None,
         loose=4.0,
     )
 

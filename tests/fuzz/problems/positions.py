@@ -31,6 +31,9 @@ def masked_dense(draw: Draw) -> Problem:
     def meaning(x: Any, w: Any, mask: Any, bias: Any = 0, base: Any = 0) -> Any:
         return np.where(mask[..., None], oracle.activated(x @ w + bias, activation), base)
 
+    def edges(x: Any, w: Any, mask: Any, bias: Any = 0, base: Any = 0) -> Any:
+        return oracle.edges((x @ w + bias)[mask], activation)
+
     return Problem(
         f"{floats}, {activation}{', index' * indexed}",
         call,
@@ -38,7 +41,7 @@ def masked_dense(draw: Draw) -> Problem:
         floats,
         depth,
         lambda rng: {"mask": bits(rng, lead)},
-        smooth=activation != "relu",
+        edges=edges if activation == "relu" else None,
         split=dict.fromkeys({"x", "base"} & {*floats} | {"mask"}, 0),
         unread=lambda at: {"x": np.broadcast_to(~at["mask"][..., None], at["x"].shape)},
     )

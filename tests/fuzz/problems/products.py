@@ -122,6 +122,7 @@ def masked_matmul(draw: Draw) -> Problem:
         k,
         lambda rng: {f"{n}_mask": bits(rng, (*of[n], *grid(n))) for n in masked},
         split={"b": 1 + len(leads["b"])},
+        explicit=not {"b", "out"} & {*masked},  # whose blocks the shards may cut
         unread=unread,
     )
 
@@ -179,13 +180,17 @@ def sparse_ffn(draw: Draw) -> Problem:
             h = h * kept
         return h @ w_down
 
+    def edges(x: Any, w_up: Any, w_down: Any, w_gate: Any = None) -> Any:
+        return [x @ (w_up if w_gate is None else w_gate)]
+
     return Problem(
         f"{floats}, {options}",
         lambda **arrays: js.sparse_ffn(**arrays, **options),
         meaning,
         floats,
         depth * hidden,
-        smooth=False,
+        smooth=top_k is None,
+        edges=edges,
         split={"x": 0},
         wide=values,
         loose=6.0,  # the first products and h are rounded, too
