@@ -73,7 +73,8 @@ def tile_index(draw: Draw) -> Problem:
 
     text = f"{shape} by {tile}, {options}, of {form}"
     data = lambda rng: {"mask": bits(rng, shape)}  # noqa: E731
-    return Problem(text, call, meaning, {}, 1, data, split={"mask": 0}, seen=seen)
+    split, whole = {"mask": 0}, room == every  # a list with less room is one of all images
+    return Problem(text, call, meaning, {}, 1, data, split=split, explicit=whole, seen=seen)
 
 
 def component_index(draw: Draw) -> Problem:
@@ -112,7 +113,8 @@ def component_index(draw: Draw) -> Problem:
 
     text = f"{shape} by {tile}, capacity {capacity}"
     data = lambda rng: {"mask": bits(rng, shape)}  # noqa: E731
-    return Problem(text, call, meaning, {}, 1, data, split={"mask": 0}, seen=seen)
+    split, whole = {"mask": 0}, capacity in (None, room)
+    return Problem(text, call, meaning, {}, 1, data, split=split, explicit=whole, seen=seen)
 
 
 def affected_index(draw: Draw) -> Problem:
