@@ -50,8 +50,9 @@ class Sizes:
     """Draws the sizes of a program from one seed, and its arrays from another.
 
     Args:
-        sizes: equal ones give equal shapes.
-        values: equal ones give equal arrays, masks and patterns, for equal shapes.
+        sizes: equal ones give equal shapes, patterns of frozen weights and saturated layers: what
+            those are packed to has shapes of its own.
+        values: equal ones give equal arrays and masks, for equal shapes.
     """
 
     def __init__(self, sizes: Seed, values: Seed) -> None:
@@ -77,7 +78,11 @@ class Sizes:
     def pruned(self, *shape: int) -> np.ndarray:
         """A weight of which one in five is kept, equally many in equal shapes."""
         keep = np.arange(math.prod(shape)) % 5 == 0
-        return np.where(self.rng.permutation(keep).reshape(shape), self.array(*shape), 0)
+        return np.where(self._sizes.permutation(keep).reshape(shape), self.array(*shape), 0)
+
+    def fixed(self, *shape: int) -> np.ndarray:
+        """float32, normal, of the first seed."""
+        return self._sizes.standard_normal(shape).astype(np.float32)
 
 
 def masked_conv(n: Sizes) -> Program:
@@ -193,9 +198,10 @@ def pruned_conv(n: Sizes) -> Program:
 
 def bounded(n: Sizes) -> Program:
     widths, rows = [n.upto(30) for _ in range(3)], n.upto(9)
-    layers = [
-        js.bounded.inspect(n.pruned(a, b), n.array(b), 2.0) for a, b in itertools.pairwise(widths)
-    ]
+    layers: list[js.bounded.Layer] = []
+    for a, b in itertools.pairwise(widths):
+        dense = n.fixed(a, b)
+        layers.append(js.bounded.inspect(np.where(dense > 0.8, dense, 0), n.fixed(b), 2.0))
     network = js.bounded.network(layers)
 
     def product(x: Any) -> Any:

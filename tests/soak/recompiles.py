@@ -3,7 +3,7 @@
 JAX keeps an entry for each new shape that a jitted function of its own (`jnp.where`, `jnp.cumsum`)
 is traced with, and `jax.clear_caches()` does not drop it. So there are two parts: programs of new
 shapes, compared with programs of plain JAX; and programs of shapes that have been there, with new
-functions, masks, weights, patterns and plans, where memory has to stay as it is.
+functions, masks, weights and plans, where memory has to stay as it is.
 """
 
 import dataclasses
