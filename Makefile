@@ -19,7 +19,7 @@ PROGRESS := -e 's/^\( *\(\[[0-9]*\/[0-9]*\]\|-- \|\*\*\* \).\{0,140\}\).*/\1/p' 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: test skips demo check docs dev native wheel aarch64 stand-in asan ubsan tsan fuzz test-gpu gpu-check clean FORCE
+.PHONY: test skips demo check docs dev native wheel aarch64 stand-in asan ubsan tsan fuzz soak test-gpu gpu-check clean FORCE
 
 # The wheel is built in its own environment, installed in a clean one, and tested from outside of the tree. worksteal: a
 # worker keeps to its half of the tests, in order, so that what several tests of a file compile is compiled once. REPORT:
@@ -127,6 +127,15 @@ SECONDS ?= 60
 SEED ?= 0
 fuzz: $(VENV)/installed
 	cd build && $(abspath $(VENV))/bin/python $(CURDIR)/tests/fuzz/run.py --seconds $(SECONDS) --seed $(SEED)
+
+# Long runs: memory is watched while programs are compiled, called and dropped, or (JOB=training) while a network trains
+# beside its dense form for SECONDS. Exits 1 where memory grows, something is not freed, or the two networks differ.
+JOB ?= memory
+RECOMPILES ?= 20000
+CALLS ?= 2000000
+soak: $(VENV)/installed
+	cd build && $(abspath $(VENV))/bin/python $(CURDIR)/tests/soak/run.py --job $(JOB) --recompiles $(RECOMPILES) \
+	  --calls $(CALLS) --seconds $(SECONDS)
 
 # The tests on a machine with a GPU, and one table of what passed, failed, and was skipped why.
 test-gpu: $(VENV)/installed

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from jaxsparse.core.batching import kept
 from jaxsparse.core.checks import check_array
 from jaxsparse.core.integers import check_count
 from jaxsparse.ffi import Implementation, Rule, Shards, dispatch, ffi_call, partitioned
@@ -98,7 +99,7 @@ def _unpack(words: jax.Array, n: int, implementation: Any) -> jax.Array:
     return _unpacker(n, implementation)(words)
 
 
-@functools.cache
+@kept
 def _packer(implementation: Any) -> Callable[[jax.Array], jax.Array]:
     def native(mask: jax.Array) -> jax.Array:
         shape = (mask.shape[0], word_count(mask.shape[1]))
@@ -112,7 +113,7 @@ def _packer(implementation: Any) -> Callable[[jax.Array], jax.Array]:
     )
 
 
-@functools.cache
+@kept
 def _unpacker(n: int, implementation: Any) -> Callable[[jax.Array], jax.Array]:
     def native(words: jax.Array) -> jax.Array:
         return ffi_call("jaxsparse_unpack_mask", [((words.shape[0], n), np.bool_)], words)[0]

@@ -1,13 +1,28 @@
 """What the ops' vmap rules share: fold a batch axis into the images, or loop where no kernel can
-take it.
+take it; and functions with such a rule, made once for each set of static arguments.
 """
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: How many results `kept` keeps of each function.
+MOST_KEPT = 512
+
+
+def kept(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function of hashable, static arguments that makes another one: JAX knows that by
+    its identity, so equal calls give the same object. A process may go through ever more shapes:
+    the results used last are kept; one that was dropped is made, and traced, again.
+    """
+    return cast("Callable[P, R]", functools.lru_cache(maxsize=MOST_KEPT)(function))
 
 
 def fold(value: jax.Array, batched: bool, axis_size: int) -> jax.Array:

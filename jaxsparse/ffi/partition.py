@@ -39,6 +39,7 @@ from jaxsparse.ffi.rule import (
     spec_for,
     spec_of,
     sums_over,
+    tears,
 )
 
 #: Each returns a context manager that restores, when a shard is traced, what is in force now.
@@ -295,7 +296,7 @@ class _Call:
         split.def_partition(
             partition=partition,
             infer_sharding_from_operands=infer,
-            sharding_rule=lambda mesh, operands, results: self._shardy(results),
+            sharding_rule=lambda mesh, operands, results: self._shardy(mesh, results),
         )
         run = split if _traced(leaves) else jax.jit(split)
         return self._unwrap(run(*leaves))
@@ -312,7 +313,7 @@ class _Call:
     def _result(self, mesh: Any, chosen: Mapping[str, Axes]) -> tuple[NamedSharding, ...]:
         return tuple(NamedSharding(mesh, spec_for(factors, chosen)) for factors in self.results)
 
-    def _shardy(self, results: Any) -> SdyShardingRule:
+    def _shardy(self, mesh: Any, results: Any) -> SdyShardingRule:
         """The rule for XLA's propagation: factors that are not split have a name of their own."""
         alone = (f"whole{i}" for i in itertools.count())
         shapes = [*(v.shape for v in self.visible), *(r.shape for r in results)]
@@ -320,11 +321,13 @@ class _Call:
         each = zip(factors, shapes, strict=True)
         pairs = [pair for axes, shape in each for pair in zip(axes, shape, strict=True)]
         sizes = {name: size_of(name, pairs) or 1 for name in self.rule.splits}
+        lengths = {name: [n for names, n in pairs if names[0] == name] for name in sizes}
+        torn = {n for n, size in sizes.items() if tears(size, lengths[n], mesh.shape.values())}
         known: dict[str, int] = {}  # of the factors in compounds
         stated: set[str] = set()  # by an axis of their own
 
         def axis(names: Axes, n: int) -> Any:
-            if names[0] not in self.rule.splits:
+            if names[0] not in self.rule.splits or names[0] in torn:
                 return next(alone)
             size = sizes[names[0]]
             if len(names) == 1 or n == size:

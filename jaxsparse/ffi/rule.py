@@ -6,9 +6,10 @@ of one factor are cut alike.
 """
 
 import dataclasses
+import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jax.sharding import PartitionSpec
@@ -153,6 +154,28 @@ def size_of(factor: str, axes: Sequence[tuple[Axes, int]]) -> int | None:
         if factors[0] == factor and (len(factors) == 1 or factors[1].isdigit()):
             return size if len(factors) == 1 else size // int(factors[1])
     return None
+
+
+def tears(size: int, lengths: Sequence[int], axes: Iterable[int]) -> bool:
+    """Whether mesh axes of these sizes, which divide one of the lengths, divide a factor of this
+    size in part: Shardy would split the factor over a piece of a mesh axis, which JAX's
+    `custom_partitioning` cannot express.
+    """
+    axes = list(axes)
+    orders = (o for n in range(1, len(axes) + 1) for o in itertools.permutations(axes, n))
+    return any(
+        _in_part(size, order)
+        for order in orders
+        if any(length % math.prod(order) == 0 for length in lengths)
+    )
+
+
+def _in_part(size: int, axes: Sequence[int]) -> bool:
+    for n in axes:
+        if size % n:
+            return math.gcd(size, n) > 1
+        size //= n
+    return False
 
 
 def sums_over(factors: tuple[Axes, ...], chosen: Mapping[str, Axes]) -> Axes:

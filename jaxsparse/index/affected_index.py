@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool
 
 from jaxsparse.bits.pack import word_count
+from jaxsparse.core.batching import kept
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.ffi.fold import fold_lists
@@ -167,7 +168,7 @@ def _list(mask: jax.Array, spec: _Spec) -> tuple[jax.Array, ...]:
     return tuple(x[0] for x in _lister(spec)(mask[None]))
 
 
-@functools.cache
+@kept
 def _lister(spec: _Spec) -> Callable[[jax.Array], tuple[jax.Array, ...]]:
     """mask[L,B,H,W] -> words, ids, count, overflow of each stage, of L masks. Its vmap rule folds
     the batch axis into L.

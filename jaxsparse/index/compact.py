@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxsparse.core.batching import kept
 from jaxsparse.ffi import dispatch, ffi_call
 from jaxsparse.ffi.fold import fold_lists
 from jaxsparse.index.checks import max_tiles
@@ -51,7 +52,7 @@ def list_tiles(words: jax.Array, spec: ListSpec) -> Lists:
     return ids[0], count[0], overflow[0]
 
 
-@functools.cache
+@kept
 def _lister(spec: ListSpec) -> Callable[[jax.Array], Lists]:
     """words[L,B,H,W/32] -> L lists."""
     ids: Kind = "ids" if spec.align == "grid" else "corners"

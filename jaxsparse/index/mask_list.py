@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from jaxsparse.bits.pack import word_count
+from jaxsparse.core.batching import kept
 from jaxsparse.ffi import ffi_call
 from jaxsparse.index.compact import ListSpec, folded, handler_tile, scratch_size
 from jaxsparse.reference.bits import pack_mask
@@ -35,7 +36,7 @@ def list_mask(mask: jax.Array, spec: ListSpec) -> WordsAndLists:
     return words[0], ids[0], count[0], overflow[0]
 
 
-@functools.cache
+@kept
 def lister(spec: ListSpec) -> Callable[[jax.Array], WordsAndLists]:
     """mask[L,B,H,W] -> the words and L lists."""
     return folded(spec, ("words", "ids", "count", "overflow"), _native, _reference)

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int32
 
 from jaxsparse.bits.pack import word_count
+from jaxsparse.core.batching import kept
 from jaxsparse.ffi import Implementation, dispatch, ffi_call
 from jaxsparse.ffi.fold import fold_lists
 from jaxsparse.ffi.platform import implementation_key
@@ -135,7 +136,7 @@ def _list(mask: jax.Array, costs: jax.Array, spec: PortfolioSpec) -> tuple[jax.A
     return tuple(x[0] for x in _lister(spec)(mask[None], jnp.asarray(costs)[None]))
 
 
-@functools.cache
+@kept
 def _lister(spec: PortfolioSpec) -> Callable[..., tuple[jax.Array, ...]]:
     """mask[L,B,H,W], costs[L,v,5] -> words, choice, then ids, count, overflow of each list, of L
     masks. Its vmap rule folds the batch axis into L.

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, UInt32
 
 from jaxsparse.bits.pack import word_count
+from jaxsparse.core.batching import kept
 from jaxsparse.core.geometry import Window
 from jaxsparse.ffi import Implementation, absent, dispatch, ffi_call
 from jaxsparse.ffi.fold import fold_lists
@@ -68,7 +69,7 @@ def reach_index(
     return TileIndex(ids, count, overflow, packed, TILE, shape, max_tiles(shape, TILE, "grid"))
 
 
-@functools.cache
+@kept
 def _lister(spec: _Spec) -> Callable[..., WordsAndLists]:
     """words[L,B,Ho,Wo/32] and, maybe, keep[L,B,H,W/32] -> L lists. Its vmap rule folds the batch
     axis into L.

@@ -49,7 +49,8 @@ def tile_index(
             `overflow` is set, and `js.checked()` raises. With 0, any active tile is an overflow.
         ordered: list in ascending order (per component: by the raster position of a tile's first
             pixel), as `js.config(deterministic=True)` does, too. Otherwise the order is whichever
-            is fastest, and may differ from call to call.
+            is fastest, and may differ from call to call. Where a mesh splits the images, each
+            shard lists its own, and -1 stands between the tiles of two shards.
         align: "grid", or "component": each 8-connected component has tiles of its own, from the
             corner of its bounding box. Tiles of two components may overlap.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.

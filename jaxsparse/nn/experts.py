@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
-from jaxsparse.core.batching import loop_over
+from jaxsparse.core.batching import kept, loop_over
 from jaxsparse.ffi import Implementation, Rule, Shards, partitioned
 from jaxsparse.ffi.composed import Composed
 from jaxsparse.ffi.platform import NAMES, plan
@@ -219,7 +219,7 @@ def _hidden(
     return ACTIVATIONS[how.activation](grouped_matmul(lhs, up, sizes, **options))
 
 
-@functools.cache
+@kept
 def _sizes(batch: tuple[str, ...], experts: int) -> Any:
     """A function of ids int32[*batch, top_k] -> int32[experts], how many there are of each."""
     rule = Rule("MoE", (f"{' '.join(batch)} k",), (".",), batch, _NAMES[1:2])

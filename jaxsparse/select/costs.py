@@ -140,7 +140,7 @@ def rows_of(candidates: tuple[Candidate, ...]) -> np.ndarray:
     return np.asarray([c.cost for c in candidates], np.float32).reshape(-1, len(COLUMNS))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=512)
 def typical(tiles: tuple[int, ...], steps: int = 32) -> tuple[tuple[int, ...], ...]:
     """The counts of every list at densities from empty to full, where list i has `tiles[i]` tiles.
 

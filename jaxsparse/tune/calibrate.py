@@ -162,7 +162,7 @@ def expected_variants(machine: Machine, tuning: TuningTable) -> dict[str, float]
     return found
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)
 def mask_of(side: int) -> np.ndarray:
     """The mask of the convolutions of this side: bool[B, side, side]."""
     return make_masks("blobs", (BATCH, side, side), DENSITY)[0]

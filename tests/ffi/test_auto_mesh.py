@@ -10,6 +10,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxsparse as js
+from jaxsparse.ffi.rule import tears
 
 pytestmark = pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
 
@@ -39,6 +40,32 @@ def test_a_gather_is_explained_and_warned_of(put, rng):
     assert any(line.startswith(words) for line in found.communication)
     assert f"communicates: {words}" in str(found)
     np.testing.assert_allclose(found.result, js.masked_conv(x, kernel, mask), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:masked_matmul")
+def test_blocks_that_the_mesh_divides_in_part(put, rng):
+    """28 columns in 14 blocks over four devices, of which two would divide the blocks."""
+    a, b = rng.random((5, 43), np.float32), rng.random((43, 28), np.float32)
+    mask = rng.random((2, 14)) < 0.5
+    run = jax.jit(lambda a, b, mask: js.masked_matmul(a, b, b_mask=mask, granularity=(33, 2)))
+    got = run(a, put(b, None, "b"), mask)
+    np.testing.assert_allclose(got, run(a, b, mask), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("size", "lengths", "axes", "torn"),
+    [
+        (14, (28, 14), (4,), True),
+        (14, (14,), (4,), False),  # no axis of an array can be split
+        (4, (8,), (4,), False),
+        (3, (12,), (4,), False),  # nothing divides it
+        (2, (2, 16), (2, 4), True),  # by the axis of four
+        (4, (16,), (2, 4), True),  # by both of them
+        (8, (16,), (2, 4), False),
+    ],
+)
+def test_what_a_mesh_divides_in_part(size, lengths, axes, torn):
+    assert tears(size, lengths, axes) == torn
 
 
 def test_a_limited_list_is_one_list(put, rng):

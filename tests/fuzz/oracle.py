@@ -19,6 +19,11 @@ def activated(y: np.ndarray, name: str | None) -> np.ndarray:
     return y
 
 
+def edges(y: np.ndarray, name: str | None) -> list[np.ndarray]:
+    """Of sums before an activation: what passes 0 where it has no derivative."""
+    return {"relu": [y], "relu6": [y, y - 6]}.get(name or "", [])
+
+
 def windows(shape: tuple[int, ...], window: tuple[int, int], geometry: Geometry) -> tuple[int, int]:
     """The outputs' height and width."""
     strides, pads, dilation = geometry

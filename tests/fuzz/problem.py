@@ -23,9 +23,13 @@ class Problem:
         floats: name -> (shape, dtype) of the operands that gradients are taken for.
         depth: terms of a sum: rounding grows with it.
         data: draws the other operands: masks and whole numbers, which the call sees as traced.
-        smooth: the result has a derivative everywhere.
+        smooth: the result has a derivative everywhere, or but for `edges`.
+        edges: of exact operands, arrays: where an entry passes 0 there is no derivative, and draws
+            that come near are left out. An entry that is 0 is taken to stay so.
         split: operand -> the axis that a mesh splits; the first axis of each result is split, too.
             Without any, the problem does not run on a mesh.
+        explicit: whether the op takes operands that an Explicit mesh splits; an Auto one gathers.
+        seen: of a result, on the host: what is compared.
         unread: of the operands, the places whose values do not count: they are NaN now and then.
         wide: over `floats`: what the values are drawn as, in place of normal ones.
         loose: a factor of the error that is allowed.
@@ -39,7 +43,10 @@ class Problem:
     depth: int
     data: Callable[[np.random.Generator], Arrays] = lambda rng: {}
     smooth: bool = True
+    edges: Callable[..., list[np.ndarray]] | None = None
     split: dict[str, int] = dataclasses.field(default_factory=dict)
+    explicit: bool = True
+    seen: Callable[[Any], Any] = lambda result: result
     unread: Callable[[Arrays], Arrays] = lambda operands: {}
     wide: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray] | None = None
     loose: float = 1.0

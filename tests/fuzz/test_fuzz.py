@@ -14,7 +14,7 @@ from fuzz.problem import WAYS, Draw
 from fuzz.problems import OPS, draw
 from fuzz.run import check, corpus, mark
 from fuzz.ways import WAYS as RUNS
-from fuzz.ways import way_of
+from fuzz.ways import near, way_of
 from jaxsparse.ffi.register import module
 
 pytestmark = pytest.mark.skipif(module("cpu")[0] is None, reason="no CPU module")
@@ -82,10 +82,17 @@ def test_a_fault_is_seen(way):
         call=lambda x, w: x @ (w * off),
         meaning=lambda x, w: x @ w,
         unread=lambda operands: {},
+        edges=None,
         wide=lambda rng, shape: np.ones(shape),
     )
     found = RUNS[way](bad, Draw(np.random.default_rng(0)), 2)
     assert "wrong by" in found or "not" in found
+
+
+def test_draws_near_an_edge_are_left_out():
+    """But not those that are on it, and stay so."""
+    assert near([np.array([1.0, -1e-5])])
+    assert not near([np.array([1.0, 0.0]), np.array([-0.1])])
 
 
 def test_nan_that_is_read_is_seen():

@@ -308,6 +308,15 @@ def indices() -> list[Case]:
     unpack = lambda words: js.unpack_mask(words, 45)  # noqa: E731
     words = RNG.integers(0, 2**13, (4, 37, 2)).astype(np.uint32)
     reach = lambda mask: js.affected_index(mask, [[(3, 1)], [(3, 2)]], (4, 4))  # noqa: E731
+    own = ("float32",)
+    lengths = lambda n: jnp.asarray(js.lengths_mask(n, 50))  # noqa: E731
+    reached = lambda mask: js.mask.propagate(mask, (3, 2), strides=2)  # noqa: E731
+    read = lambda mask: js.mask.needed(mask, (3, 3))  # noqa: E731
+    blocks = lambda mask: js.kept_blocks(mask, (130, 200), (16, 16))  # noqa: E731
+
+    def attended(n: Any) -> Any:
+        return js.create_block_mask(lambda b, h, q, kv: kv < n[b] + q, 3, None, 80, 90, 16)
+
     put = lambda x, mask: js.pack_tokens(x, mask)[0]  # noqa: E731
     back = lambda x, mask: js.unpack_tokens(*js.pack_tokens(x, mask), base=-x)  # noqa: E731
     return [
@@ -316,6 +325,20 @@ def indices() -> list[Case]:
         Case("affected_index", {}, reach, mask, dtypes=("float32",)),
         Case("unpack_mask", {}, unpack, {"words": words}, rows={"words": 0}, dtypes=("float32",)),
         Case("pack_mask", {}, js.pack_mask, mask, rows={"mask": 0}, dtypes=("float32",)),
+        Case(
+            "lengths_mask",
+            {},
+            lengths,
+            {"n": RNG.integers(-3, 60, 40, np.int32)},
+            rows={"n": 0},
+            dtypes=own,
+        ),
+        Case("mask.propagate", {}, reached, mask, rows={"mask": 0}, dtypes=own),
+        Case("mask.needed", {}, read, mask, rows={"mask": 0}, dtypes=own),
+        Case("kept_blocks", {}, blocks, {"mask": some(9, 13)}, dtypes=own),
+        Case(
+            "create_block_mask", {}, attended, {"n": RNG.integers(0, 90, 3, np.int32)}, dtypes=own
+        ),
         Case("route", {}, lambda ids: js.route(ids, 12), ids, dtypes=("float32",)),
         Case("pack_tokens", {"x": drawn(4, 90, 24)}, put, {"mask": some(4, 90)}),
         Case("unpack_tokens", {"x": drawn(4, 90, 24)}, back, {"mask": some(4, 90)}),

@@ -10,6 +10,7 @@ from numerics.promises import table
 
 import jaxsparse as js
 from jaxsparse.ffi.register import module
+from jaxsparse.ops.top_experts.api import top_experts
 
 pytestmark = pytest.mark.skipif(module("cpu")[0] is None, reason="no CPU module")
 ON_GPU = jax.default_backend() == "gpu"
@@ -31,7 +32,8 @@ def products(x, w):
     pixels, every = x.reshape(1, 4, 4, DEPTH), jnp.ones((1, 4, 4), bool)
     blocks = x.reshape(2, 8, 3, 8).transpose(0, 2, 1, 3).reshape(6, 8, 8)
     pruned = js.pruned.inspect(np.ones((DEPTH, WIDTH), x.dtype))
-    whole = jnp.ones((2, 3), bool)
+    window = js.pruned.inspect(np.ones((1, 1, DEPTH, WIDTH), x.dtype), kind="conv")
+    whole, base = jnp.ones((2, 3), bool), jnp.zeros((1, 4, 4, WIDTH), x.dtype)
     found = {"product": [], **{name: [] for name in ALONE[1:]}}
     for name in ALONE:
         activation = None if name == "product" else name
@@ -39,6 +41,11 @@ def products(x, w):
         y = js.masked_conv(pixels, w[None, None], every, **given).reshape(HIGH, WIDTH)
         found[name] += [y, js.masked_dense(x, w, jnp.ones(HIGH, bool), **given)]
         found[name].append(js.pruned_matmul(x, pruned, **given))
+        y = js.pruned_conv(pixels, window, **given)
+        found[name].append(y.reshape(HIGH, WIDTH))
+        kernels, bases = [w[None, None]], [base]
+        stacked = js.masked_conv_stack(pixels, kernels, every, bases, activations=[activation])
+        found[name].append(stacked[0].reshape(HIGH, WIDTH))
     found["product"] += [
         js.grouped_matmul(x, w[None], jnp.array([HIGH], jnp.int32)),
         js.masked_matmul(x, w, a_mask=whole, granularity=(8, 8)),
@@ -87,3 +94,36 @@ def test_what_is_copied(dtype):
         got = np.asarray(y, np.float32).reshape(x.shape)
         np.testing.assert_array_equal(got, x)
         np.testing.assert_array_equal(np.signbit(got[:, 3]), True)
+
+
+SPECIAL = (np.nan, np.inf, -np.inf)
+
+
+@pytest.mark.parametrize("value", SPECIAL)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_row_that_is_not_finite_is_alone(dtype, value):
+    """Of operations that are more than a product: a query, a token, a row of a norm, and a row of
+    logits. The others are those of finite operands, bit for bit.
+    """
+    x = np.random.default_rng(5).standard_normal((8, 16)).astype(np.float32)
+    w, every = jnp.asarray(abs(x.T).astype(dtype)), jnp.ones(8, bool)
+    wide, values = jnp.concatenate([w, w], 1), jnp.ones((1, 8, 1, 16), dtype)
+
+    def rows(x):
+        heads = x.reshape(1, 8, 1, 16)
+        mask = js.block_masks.causal(8, 8, 16)
+        found = [
+            js.sparse_attention(heads, w.T.reshape(1, 8, 1, 16), values, mask),
+            js.sparse_ffn(x, wide, wide.T),
+            js.sparse_ffn(x, wide, wide.T, w_gate=wide),
+            js.masked_norm(x, every, kind="layer"),
+            top_experts(x.astype(jnp.float32), 2).weights,
+        ]
+        return [v.reshape(8, -1) for v in found]
+
+    given, run = jnp.asarray(x.astype(dtype)), jax.jit(rows)
+    for plain, y in zip(run(given), run(given.at[3, 5].set(value)), strict=True):
+        plain, y = (np.asarray(v, np.float32) for v in (plain, y))
+        np.testing.assert_array_equal(np.delete(y, 3, 0), np.delete(plain, 3, 0))
+        assert np.isfinite(plain).all()
+        assert (y[3] != plain[3]).any()

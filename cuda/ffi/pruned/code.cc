@@ -141,6 +141,11 @@ class CodeTable {
     products_.erase(found);
   }
 
+  size_t Count() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return products_.size();
+  }
+
   // The product, or nullptr; a caller that holds it may launch it, also after its last user.
   std::shared_ptr<Product> Find(int64_t digest) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -172,6 +177,9 @@ void BindPrunedCode(nanobind::module_& m) {
   });
   m.def(
       "pruned_code_drop", [](int64_t digest) { Table().Drop(digest); },
+      nanobind::call_guard<nanobind::gil_scoped_release>());
+  m.def(
+      "pruned_code_count", [] { return Table().Count(); },
       nanobind::call_guard<nanobind::gil_scoped_release>());
 }
 

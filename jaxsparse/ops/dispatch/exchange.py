@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
+from jaxsparse.core.batching import kept
 from jaxsparse.core.differentiable import differentiable
 from jaxsparse.ops.dispatch.plan import Axis, Plan, plan_of
 
@@ -80,7 +81,7 @@ def _ragged(axis: Axis, rows: jax.Array, room: jax.Array, *runs: jax.Array) -> j
     return _exchange(axis)(rows, room, *(run.reshape(-1) for run in runs))
 
 
-@functools.cache
+@kept
 def _exchange(axis: Axis) -> Any:
     """`ragged_all_to_all` of one axis. JAX's own batching takes offsets only if all of them are
     batched.

@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from jaxsparse.core.activations import CODES
+from jaxsparse.core.batching import kept
 from jaxsparse.core.checks import as_array, check_activation, check_float, check_rank
 from jaxsparse.core.differentiable import differentiable, tangent_of
 from jaxsparse.core.types import Activation
@@ -254,7 +255,7 @@ def _stack_tangent(spec: _Spec, operands: Any, tangents: Any) -> Any:
 _stack.defrules(_stack_fwd, _stack_tangent, _stack_bwd)
 
 
-@functools.cache
+@kept
 def _forward(spec: _Spec) -> Callable[..., Results]:
     """`_Operands` -> results, with its vmap rule: layer by layer, each of
     which has one.

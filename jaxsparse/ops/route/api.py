@@ -11,6 +11,7 @@ from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 from jaxtyping import Int
 
+from jaxsparse.core.batching import kept
 from jaxsparse.core.checks import check_rank
 from jaxsparse.core.integers import as_int32, check_count
 from jaxsparse.core.variables import takes_variables
@@ -105,7 +106,7 @@ _MESH_RULE = Rule(
 )
 
 
-@functools.cache
+@kept
 def _router(top_k: int, num_experts: int, implementation: Implementation) -> Any:
     """A function of s32[lists, assignments] with a vmap rule that folds the batch axis into the
     lists.

@@ -51,9 +51,14 @@ def masked_conv(draw: Draw) -> Problem:
     if options.get("preferred_element_type"):
         floats.pop("residual", None)
 
-    def meaning(x: Any, kernel: Any, mask: Any, bias: Any = 0, base: Any = 0, residual: Any = 0):
-        y = oracle.convolution(x, kernel, geometry, groups) + bias + residual
-        return np.where(mask[..., None], oracle.activated(y, activation), base)
+    def sums(x: Any, kernel: Any, bias: Any = 0, residual: Any = 0) -> Any:
+        return oracle.convolution(x, kernel, geometry, groups) + bias + residual
+
+    def meaning(mask: Any, base: Any = 0, **arrays: Any) -> Any:
+        return np.where(mask[..., None], oracle.activated(sums(**arrays), activation), base)
+
+    def edges(mask: Any, base: Any = 0, **arrays: Any) -> Any:
+        return oracle.edges(sums(**arrays)[mask], activation)
 
     def unread(operands: Arrays) -> Arrays:
         read = oracle.needed(operands["mask"], shape[1:3], window[:2], geometry)
@@ -67,7 +72,9 @@ def masked_conv(draw: Draw) -> Problem:
         floats,
         window[0] * window[1] * window[2],
         lambda rng: {"mask": bits(rng, out[:3])},
-        smooth=activation in SMOOTH,
+        # A 16-bit result that is rounded to 6 may come from below.
+        smooth=activation != "relu6" or dtype == np.float32,
+        edges=None if activation in SMOOTH else edges,
         split=dict.fromkeys(names, 0),
         unread=unread,
     )
@@ -77,7 +84,7 @@ def masked_conv_channels(draw: Draw) -> Problem:
     """With masks of channels."""
     dtype, which = draw.dtype(), draw.pick("in_channels", "out_channels", "both")
     geometry = (draw.pair(2), draw.pads(), draw.pair(2))
-    shape = (draw.size(3), *draw.pair(9), draw.size(90))
+    shape = (draw.lead(3), *draw.pair(9), draw.size(90))
     window = (*draw.pair(3), shape[3], draw.size(90))
     out = (shape[0], *oracle.windows(shape[1:3], window[:2], geometry), window[3])
     activation = draw.pick(None, "silu", "relu")
@@ -105,13 +112,14 @@ def masked_conv_channels(draw: Draw) -> Problem:
         window[0] * window[1] * window[2],
         data,
         smooth=activation in SMOOTH,
+        split=dict.fromkeys({"x", "base"} & {*floats} | {"mask"}, 0),
     )
 
 
 def masked_conv_stack(draw: Draw) -> Problem:
     """Of one to three layers, "SAME"."""
     dtype, channels, layers = draw.dtype(), draw.size(20), draw.size(3)
-    shape, outputs = (draw.size(2), *draw.pair(12)), [channels] * (layers - 1) + [draw.size(20)]
+    shape, outputs = (draw.lead(2), *draw.pair(12)), [channels] * (layers - 1) + [draw.size(20)]
     windows = [(*draw.pair(3), channels, n) for n in outputs]
     activations = [draw.pick(None, "silu", "gelu") for _ in range(layers)]
     residuals = [
@@ -147,13 +155,14 @@ def masked_conv_stack(draw: Draw) -> Problem:
         floats,
         depth,
         lambda rng: {"mask": bits(rng, shape)},
+        split=dict.fromkeys(["x", "mask", *(n for n in floats if n.startswith("base"))], 0),
         loose=4.0 * layers,
     )
 
 
 def masked_conv_recorded(draw: Draw) -> Problem:
     """Two layers; the second reads the recorder of the first."""
-    dtype, shape = draw.dtype(), (draw.size(2), *draw.pair(10), draw.size(10))
+    dtype, shape = draw.dtype(), (draw.lead(2), *draw.pair(10), draw.size(10))
     middle, outputs = draw.size(20), draw.size(10)
     windows = ((*draw.pair(3), shape[3], middle), (*draw.pair(3), middle, outputs))
     floats = {"x": (shape, dtype), "first": (windows[0], dtype), "second": (windows[1], dtype)}
@@ -163,11 +172,15 @@ def masked_conv_recorded(draw: Draw) -> Problem:
         y, recorder = js.masked_conv(x, first * 9, mask, activation="relu6", record=record)
         return y, js.masked_conv(y, second, after, recorder=recorder)
 
+    same: Any = [
+        ((1, 1), tuple(((n - 1) // 2, n - 1 - (n - 1) // 2) for n in w[:2]), (1, 1))
+        for w in windows
+    ]
+
+    def edges(x: Any, first: Any, second: Any, mask: Any, after: Any) -> Any:
+        return oracle.edges(oracle.convolution(x, first * 9, same[0], 1)[mask], "relu6")
+
     def meaning(x: Any, first: Any, second: Any, mask: Any, after: Any) -> Any:
-        same = [
-            ((1, 1), tuple(((n - 1) // 2, n - 1 - (n - 1) // 2) for n in w[:2]), (1, 1))
-            for w in windows
-        ]
         y = oracle.activated(oracle.convolution(x, first * 9, same[0], 1), "relu6")
         y = np.where(mask[..., None], y, 0)
         z = oracle.convolution(y, second, same[1], 1)
@@ -180,7 +193,9 @@ def masked_conv_recorded(draw: Draw) -> Problem:
         floats,
         windows[0][0] * windows[0][1] * shape[3] + windows[1][0] * windows[1][1] * middle,
         lambda rng: {"mask": bits(rng, shape[:3]), "after": bits(rng, shape[:3])},
-        smooth=False,
+        smooth=dtype == np.float32,
+        edges=edges,
+        split=dict.fromkeys(["x", "mask", "after"], 0),
         loose=8.0,
     )
 

@@ -15,7 +15,7 @@ from jaxsparse.ops.top_experts.api import top_experts as best_experts
 
 def route(draw: Draw) -> Problem:
     """Ids of any integer type; some name no expert."""
-    tokens, top_k, experts = draw.size(200), draw.size(6), draw.size(70) - 1
+    tokens, top_k, experts = draw.lead(200), draw.size(6), draw.size(70) - 1
     dtype = draw.pick(np.int32, np.int32, np.int16, np.uint8, np.uint32)
 
     def data(rng: np.random.Generator) -> Arrays:
@@ -31,13 +31,23 @@ def route(draw: Draw) -> Problem:
         return js.Routing(order, order // top_k, order // top_k, sizes)
 
     text = f"{np.dtype(dtype)}[{tokens}, {top_k}], {experts} experts"
-    return Problem(text, lambda ids: js.route(ids, experts), meaning, {}, 1, data)
+    call = lambda ids: js.route(ids, experts)  # noqa: E731
+    return Problem(text, call, meaning, {}, 1, data, split={"ids": 0}, explicit=False)
 
 
 def top_experts(draw: Draw) -> Problem:
-    """Logits in eighths, so that equal ones occur and are equal everywhere."""
-    tokens, experts = draw.size(90), draw.size(70)
+    """Logits in eighths, so that equal ones occur and are equal everywhere, or any: those have
+    derivatives.
+    """
+    tokens, experts = draw.lead(90), draw.size(70)
     top_k, normalize, masked = draw.size(experts), draw.chance(0.5), draw.chance(0.5)
+    equal = draw.chance(0.5)
+
+    def eighths(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return np.round(8 * rng.standard_normal(shape)) / 8 + 0.0  # no -0
+
+    def edges(logits: Any, mask: Any = None) -> Any:
+        return [np.diff(np.sort(logits, -1)) + 1e-300]  # which of two is larger
 
     def call(logits: Any, mask: Any = None) -> Any:
         return tuple(best_experts(logits, top_k, mask=mask, normalize=normalize))
@@ -52,15 +62,18 @@ def top_experts(draw: Draw) -> Problem:
         ids = np.where(counts[:, None], ids, -1)
         return ids, weights * counts[:, None], (share * counts[:, None]).sum(0)
 
+    given = f"top_k {top_k}, normalize {normalize}, mask {masked}, equal {equal}"
     return Problem(
-        f"[{tokens}, {experts}], top_k {top_k}, normalize {normalize}, mask {masked}",
+        f"[{tokens}, {experts}], {given}",
         call,
         meaning,
         {"logits": ((tokens, experts), jnp.dtype("float32"))},
         tokens + experts,
         lambda rng: {"mask": bits(rng, (tokens,))} if masked else {},
-        smooth=False,
-        wide=lambda rng, shape: np.round(8 * rng.standard_normal(shape)) / 8 + 0.0,  # no -0
+        smooth=not equal,
+        edges=edges,
+        split=dict.fromkeys(["logits", *["mask"] * masked], 0),
+        wide=eighths if equal else None,
         loose=4.0,
     )
 

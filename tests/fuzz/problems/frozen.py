@@ -41,7 +41,7 @@ def pruned_matmul(draw: Draw) -> Problem:
         lambda x, bias=0: oracle.activated(x @ exact + bias, options["activation"]),
         {"x": ((*lead, depth), dtype), **bias},
         depth,
-        smooth=options["activation"] in SMOOTH,
+        edges=None if options["activation"] in SMOOTH else lambda x, bias=0: [x @ exact + bias],
         split={"x": 0},
     )
 
@@ -75,8 +75,8 @@ def pruned_conv(draw: Draw) -> Problem:
     )
 
 
-def stack(draw: Draw, widths: list[int], upper: float, fold: bool) -> tuple[Any, Any]:
-    """Layers, and their meaning."""
+def stack(draw: Draw, widths: list[int], upper: float, fold: bool) -> tuple[Any, Any, Any]:
+    """Layers, their meaning, and its edges."""
     given, repeat = [], draw.pick(1, 1, 3, 16)
     for n_in, n_out in itertools.pairwise(widths):
         w = kept(draw, (n_in, -(-n_out // repeat)), np.float32).repeat(repeat, 1)[:, :n_out]
@@ -85,19 +85,26 @@ def stack(draw: Draw, widths: list[int], upper: float, fold: bool) -> tuple[Any,
         given.append((w * np.float32(2 / n_in**0.5), bias.astype(np.float32)))
     layers = [js.bounded.inspect(w, bias, upper, fold=fold) for w, bias in given]
 
-    def meaning(x: Any) -> Any:
+    def sums(x: Any) -> Any:
         for w, bias in given:
-            x = np.clip(x @ w.astype(np.float64) + bias, 0, upper)
-        return x
+            x = x @ w.astype(np.float64) + bias
+            yield x
+            x = np.clip(x, 0, upper)
 
-    return layers, meaning
+    def meaning(x: Any) -> Any:
+        return np.clip(list(sums(x))[-1], 0, upper)
+
+    def edges(x: Any) -> Any:
+        return [v for y in sums(x) for v in (y, y - upper)]
+
+    return layers, meaning, edges
 
 
 def bounded_matmul(draw: Draw) -> Problem:
     """One layer, or two of which the second reads the recorder of the first."""
     widths = [draw.size(70) for _ in range(draw.pick(2, 3))]
     upper, segment = draw.pick(0.5, 2.0, 32.0), draw.pick(None, draw.size(80))
-    layers, meaning = stack(draw, widths, upper, draw.chance(0.8))
+    layers, meaning, edges = stack(draw, widths, upper, draw.chance(0.8))
     options = {"record": draw.chance(0.8), "segment": segment}
     flow = draw.pick(None, "row", "slab", "column", "converged")
 
@@ -111,14 +118,14 @@ def bounded_matmul(draw: Draw) -> Problem:
     text = f"{widths}, {upper}, {options}, {flow}"
     depth = max(widths)
     split = {} if flow == "converged" else {"x": 0}  # it compares the images of all devices
-    return Problem(text, call, meaning, floats, depth, smooth=False, split=split, loose=4.0)
+    return Problem(text, call, meaning, floats, depth, edges=edges, split=split, loose=4.0)
 
 
 def bounded_network(draw: Draw) -> Problem:
     """Several layers in one call."""
     widths, upper = [draw.size(70) for _ in range(draw.pick(2, 3, 4, 6))], draw.pick(0.5, 2.0, 32.0)
     fold, retire = draw.chance(0.7), draw.chance(0.8)
-    layers, meaning = stack(draw, widths, upper, fold)
+    layers, meaning, edges = stack(draw, widths, upper, fold)
     net = js.bounded.network(layers, fold=fold, retire=retire)
     floats = {"x": ((draw.lead(20), widths[0]), jnp.dtype("float32"))}
     text = f"{widths}, {upper}, fold {fold}, retire {retire}"
@@ -127,7 +134,7 @@ def bounded_network(draw: Draw) -> Problem:
         return net(x).materialize()
 
     depth = max(widths)
-    return Problem(text, call, meaning, floats, depth, smooth=False, split={"x": 0}, loose=16.0)
+    return Problem(text, call, meaning, floats, depth, edges=edges, split={"x": 0}, loose=16.0)
 
 
 OPS = {

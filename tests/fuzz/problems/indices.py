@@ -19,18 +19,26 @@ def listed(found: np.ndarray, room: int) -> np.ndarray:
     return out
 
 
-def shown(index: Any, ordered: bool) -> Any:
-    """What is compared: without the order where it is free."""
-    ids = index.ids
-    if not ordered:
-        ids = jnp.sort(ids.astype(jnp.uint32)).astype(jnp.int32)
+def shown(index: Any) -> Any:
+    """What an index says."""
     whole = () if index.align == "component" else (index.tile_mask(),)
-    return ids, index.count, index.overflow, index.to_mask(), index.cover(), *whole
+    return index.ids, index.count, index.overflow, index.to_mask(), index.cover(), *whole
+
+
+def settled(ids: Any, ordered: bool, draw: Draw) -> np.ndarray:
+    """What is compared of a list: without the order where it is free. The shards of a mesh each
+    have room of their own, so -1 stands between their tiles.
+    """
+    ids = np.asarray(ids)
+    if not ordered:
+        return np.sort(ids.astype(np.uint32)).astype(np.int32)
+    empty = ids.reshape(len(ids), -1)[:, 0] < 0
+    return ids[np.argsort(empty, kind="stable")] if draw.way == "mesh" else ids
 
 
 def tile_index(draw: Draw) -> Problem:
     """On the grid: complete, cut off, of words, and the entries of a stack of indices."""
-    shape, tile = (draw.size(4), draw.size(40), draw.size(90)), draw.pair(20)
+    shape, tile = (draw.lead(4), draw.size(40), draw.size(90)), draw.pair(20)
     grid = tuple(-(-n // t) for n, t in zip(shape[1:], tile, strict=True))
     every = shape[0] * grid[0] * grid[1]
     # Which tiles are left out is free, but for an ordered list.
@@ -44,11 +52,11 @@ def tile_index(draw: Draw) -> Problem:
             past = jnp.uint32(1) << 31 if shape[2] % 32 else jnp.uint32(0)
             words = js.pack_mask(mask)
             words = words.at[..., -1].set(words[..., -1] | past)
-            return shown(js.TileIndex.from_words(words, shape[2], tile, **options), ordered)
+            return shown(js.TileIndex.from_words(words, shape[2], tile, **options))
         if form == "stack":
             both = jax.vmap(lambda m: js.tile_index(m, tile, **options))(jnp.stack([~mask, mask]))
-            return shown(jax.tree.map(lambda v: v[1], both), ordered)
-        return shown(js.tile_index(mask, tile, **options), ordered)
+            return shown(jax.tree.map(lambda v: v[1], both))
+        return shown(js.tile_index(mask, tile, **options))
 
     def meaning(mask: np.ndarray) -> Any:
         b, y, x = np.nonzero(mask)
@@ -60,19 +68,24 @@ def tile_index(draw: Draw) -> Problem:
         count, lost = np.int32(len(ids)), np.bool_(len(ids) > room)
         return listed(ids, room), count, lost, mask, cover, tiles
 
+    def seen(found: Any) -> Any:
+        return settled(found[0], ordered, draw), *found[1:]
+
     text = f"{shape} by {tile}, {options}, of {form}"
-    return Problem(text, call, meaning, {}, 1, lambda rng: {"mask": bits(rng, shape)})
+    data = lambda rng: {"mask": bits(rng, shape)}  # noqa: E731
+    split, whole = {"mask": 0}, room == every  # a list with less room is one of all images
+    return Problem(text, call, meaning, {}, 1, data, split=split, explicit=whole, seen=seen)
 
 
 def component_index(draw: Draw) -> Problem:
     """Tiles of connected components, in ascending order."""
-    shape, tile = (draw.size(3), draw.size(24), draw.size(40)), draw.pair(9)
+    shape, tile = (draw.lead(3), draw.size(24), draw.size(40)), draw.pair(9)
     room = js.tile_index(np.zeros(shape, bool), tile, align="component").capacity
     capacity = draw.size(room) if draw.chance(0.3) else None
 
     def call(mask: Any) -> Any:
         made = js.tile_index(mask, tile, align="component", ordered=True, capacity=capacity)
-        return shown(made, True)
+        return shown(made)
 
     def meaning(mask: np.ndarray) -> Any:
         found, cover, most = [], np.zeros(shape, bool), capacity or room
@@ -95,14 +108,19 @@ def component_index(draw: Draw) -> Problem:
         count, lost = np.int32(len(ids)), np.bool_(len(ids) > most)
         return listed(ids, most), count, lost, mask, cover
 
+    def seen(found: Any) -> Any:
+        return settled(found[0], True, draw), *found[1:]
+
     text = f"{shape} by {tile}, capacity {capacity}"
-    return Problem(text, call, meaning, {}, 1, lambda rng: {"mask": bits(rng, shape)})
+    data = lambda rng: {"mask": bits(rng, shape)}  # noqa: E731
+    split, whole = {"mask": 0}, capacity in (None, room)
+    return Problem(text, call, meaning, {}, 1, data, split=split, explicit=whole, seen=seen)
 
 
 def affected_index(draw: Draw) -> Problem:
     """Of one to three stages; windows that leave nothing out."""
     shape, tile = (
-        (draw.size(3), draw.size(30), draw.size(60)),
+        (draw.lead(3), draw.size(30), draw.size(60)),
         (2 ** draw.size(4), 2 ** draw.size(4)),
     )
     stages = []
@@ -112,8 +130,10 @@ def affected_index(draw: Draw) -> Problem:
 
     def call(mask: Any) -> Any:
         found = js.affected_index(mask, stages, tile)
-        sort = lambda v: jnp.sort(v.astype(jnp.uint32)).astype(jnp.int32)  # noqa: E731
-        return [(sort(i.ids), i.count, i.overflow, i.to_mask()) for i in found]
+        return [(i.ids, i.count, i.overflow, i.to_mask()) for i in found]
+
+    def seen(found: Any) -> Any:
+        return [(settled(ids, False, draw), *rest) for ids, *rest in found]
 
     def meaning(mask: np.ndarray) -> Any:
         made = []
@@ -136,7 +156,9 @@ def affected_index(draw: Draw) -> Problem:
     def data(rng: np.random.Generator) -> Arrays:
         return {"mask": bits(rng, shape) & (rng.random(shape) < 0.3)}
 
-    return Problem(f"{shape} by {tile}, {stages}", call, meaning, {}, 1, data)
+    return Problem(
+        f"{shape} by {tile}, {stages}", call, meaning, {}, 1, data, split={"mask": 0}, seen=seen
+    )
 
 
 OPS = {

@@ -31,6 +31,9 @@ def masked_dense(draw: Draw) -> Problem:
     def meaning(x: Any, w: Any, mask: Any, bias: Any = 0, base: Any = 0) -> Any:
         return np.where(mask[..., None], oracle.activated(x @ w + bias, activation), base)
 
+    def edges(x: Any, w: Any, mask: Any, bias: Any = 0, base: Any = 0) -> Any:
+        return oracle.edges((x @ w + bias)[mask], activation)
+
     return Problem(
         f"{floats}, {activation}{', index' * indexed}",
         call,
@@ -38,7 +41,7 @@ def masked_dense(draw: Draw) -> Problem:
         floats,
         depth,
         lambda rng: {"mask": bits(rng, lead)},
-        smooth=activation != "relu",
+        edges=edges if activation == "relu" else None,
         split=dict.fromkeys({"x", "base"} & {*floats} | {"mask"}, 0),
         unread=lambda at: {"x": np.broadcast_to(~at["mask"][..., None], at["x"].shape)},
     )
@@ -113,7 +116,7 @@ def masked_pool(draw: Draw) -> Problem:
 
 def pack_tokens(draw: Draw) -> Problem:
     """Packed, and put back; with room for all, or for some of them."""
-    dtype, lead, depth = draw.dtype(), draw.pair(12), draw.size(9)
+    dtype, lead, depth = draw.dtype(), (draw.lead(12), draw.size(12)), draw.size(9)
     every = lead[0] * lead[1]
     capacity = None if draw.chance(0.5) else draw.size(every)
     room = capacity or every
@@ -138,12 +141,13 @@ def pack_tokens(draw: Draw) -> Problem:
 
     data = lambda rng: {"mask": bits(rng, lead)}  # noqa: E731
     text = f"{floats}, capacity {capacity}"
-    return Problem(text, call, meaning, floats, 1, data, unread=unread)
+    split = dict.fromkeys(["x", "mask", "base"], 0)
+    return Problem(text, call, meaning, floats, 1, data, split=split, explicit=False, unread=unread)
 
 
 def pack_mask(draw: Draw) -> Problem:
     """Packed and unpacked; and what windows read."""
-    shape, window = (draw.size(3), draw.size(20), draw.size(70)), draw.pair(4)
+    shape, window = (draw.lead(3), draw.size(20), draw.size(70)), draw.pair(4)
     geometry = (draw.pair(3), draw.pads(), draw.pair(2))
     options = {"strides": geometry[0], "padding": geometry[1], "dilation": geometry[2]}
     spans = [(w - 1) * d + 1 for w, d in zip(window, geometry[2], strict=True)]
@@ -163,12 +167,13 @@ def pack_mask(draw: Draw) -> Problem:
         return words, mask, reach, oracle.needed(after, large[1:], window, geometry)
 
     data = lambda rng: {"mask": bits(rng, large), "after": bits(rng, out)}  # noqa: E731
-    return Problem(f"{large}, {window}, {options}", call, meaning, {}, 1, data)
+    split = {"mask": 0, "after": 0}
+    return Problem(f"{large}, {window}, {options}", call, meaning, {}, 1, data, split=split)
 
 
 def block_masks(draw: Draw) -> Problem:
     """Makers of block masks, joined."""
-    rows, columns, batch = draw.size(70), draw.size(70), draw.size(3)
+    rows, columns, batch = draw.size(70), draw.size(70), draw.lead(3)
     block = (16 * draw.size(4), 16 * draw.size(4))
     left, right, sign = draw.size(40) - 1, draw.size(40) - 1, draw.pick("&", "|")
 
@@ -204,7 +209,9 @@ def block_masks(draw: Draw) -> Problem:
             "lengths": rng.integers(0, columns + 1, batch).astype(np.int32),
         }
 
-    return Problem(f"{batch}x{rows}x{columns} by {block}, {sign}", call, meaning, {}, 1, data)
+    split = dict.fromkeys(["keep", "offset", "lengths"], 0)
+    text = f"{batch}x{rows}x{columns} by {block}, {sign}"
+    return Problem(text, call, meaning, {}, 1, data, split=split, explicit=False)
 
 
 def lengths_mask(draw: Draw) -> Problem:
@@ -221,6 +228,7 @@ def lengths_mask(draw: Draw) -> Problem:
         {},
         1,
         data,
+        split={"lengths": 0},
     )
 
 

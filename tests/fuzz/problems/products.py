@@ -23,7 +23,7 @@ def sizes_of(rng: np.random.Generator, rows: int, groups: int) -> np.ndarray:
 def grouped_matmul(draw: Draw) -> Problem:
     """With and without gather, scatter and weights of rows; indices may be out of range."""
     dtype, m, groups = draw.dtype(), draw.size(120), draw.size(9)
-    depth, outputs = draw.size(70), draw.size(70)
+    depth, outputs = draw.size(70), draw.lead(70)
     gathers, scatters, weighs = (draw.chance(0.3) for _ in range(3))
     rows = draw.size(150) if gathers else m
     options = {"num_rows": draw.size(90)} if scatters and draw.chance(0.5) else {}
@@ -53,6 +53,7 @@ def grouped_matmul(draw: Draw) -> Problem:
         floats,
         depth * (1 + scatters * (rows // height)),
         data,
+        split={"rhs": 2},
         loose=2.0 if scatters else 1.0,
     )
 
@@ -60,7 +61,7 @@ def grouped_matmul(draw: Draw) -> Problem:
 def grouped_gated(draw: Draw) -> Problem:
     """The first half of experts."""
     dtype, m, groups = draw.dtype(), draw.size(90), draw.size(6)
-    depth, outputs, gathers = draw.size(60), draw.size(60), draw.chance(0.5)
+    depth, outputs, gathers = draw.size(60), draw.lead(60), draw.chance(0.5)
     rows = draw.size(90) if gathers else m
     weights = ((groups, depth, outputs), dtype)
     floats = {"lhs": ((m, depth), dtype), "gate": weights, "up": weights}
@@ -74,12 +75,13 @@ def grouped_gated(draw: Draw) -> Problem:
         return oracle.activated(y, "silu") * oracle.grouped(lhs, up, group_sizes, gather)
 
     text = f"{floats}, {rows} sorted rows"
-    return Problem(text, gated, meaning, floats, depth, data, loose=4.0)
+    split = {"gate": 2, "up": 2}
+    return Problem(text, gated, meaning, floats, depth, data, split=split, loose=4.0)
 
 
 def masked_matmul(draw: Draw) -> Problem:
     """Any of the three masks, each of its own blocks, with leading axes that broadcast."""
-    dtype, (m, k, n) = draw.dtype(), (draw.size(80) for _ in range(3))
+    dtype, (m, k, n) = draw.dtype(), (draw.size(80), draw.size(80), draw.lead(80))
     shapes = {"a": (m, k), "b": (k, n), "out": (m, n)}
     lead = draw.pick((), (), (draw.size(3),))
     leads = {name: lead if draw.chance(0.7) else () for name in ("a", "b")}
@@ -119,13 +121,15 @@ def masked_matmul(draw: Draw) -> Problem:
         floats,
         k,
         lambda rng: {f"{n}_mask": bits(rng, (*of[n], *grid(n))) for n in masked},
+        split={"b": 1 + len(leads["b"])},
+        explicit=not {"b", "out"} & {*masked},  # whose blocks the shards may cut
         unread=unread,
     )
 
 
 def kept_matmul(draw: Draw) -> Problem:
     """A matrix that is stored as blocks; the mask may keep more of them than there is room for."""
-    dtype, (m, k, n) = draw.dtype(), (draw.size(60) for _ in range(3))
+    dtype, (m, k, n) = draw.dtype(), (draw.size(60), draw.size(60), draw.lead(60))
     block = draw.pick(1, 2, 8, 16, 33), draw.pick(1, 2, 8, 16, 33)
     grid = -(-m // block[0]), -(-k // block[1])
     room = min(draw.size(40), grid[0] * grid[1])
@@ -142,7 +146,8 @@ def kept_matmul(draw: Draw) -> Problem:
         return js.kept_matmul(values, js.kept_blocks(mask, (m, k), block, capacity=room), b)
 
     text = f"{floats}, {(m, k)} in blocks of {block}"
-    return Problem(text, call, meaning, floats, k, lambda rng: {"mask": bits(rng, grid)})
+    data = lambda rng: {"mask": bits(rng, grid)}  # noqa: E731
+    return Problem(text, call, meaning, floats, k, data, split={"b": 1})
 
 
 def sparse_ffn(draw: Draw) -> Problem:
@@ -175,13 +180,17 @@ def sparse_ffn(draw: Draw) -> Problem:
             h = h * kept
         return h @ w_down
 
+    def edges(x: Any, w_up: Any, w_down: Any, w_gate: Any = None) -> Any:
+        return [x @ (w_up if w_gate is None else w_gate)]
+
     return Problem(
         f"{floats}, {options}",
         lambda **arrays: js.sparse_ffn(**arrays, **options),
         meaning,
         floats,
         depth * hidden,
-        smooth=False,
+        smooth=top_k is None,
+        edges=edges,
         split={"x": 0},
         wide=values,
         loose=6.0,  # the first products and h are rounded, too

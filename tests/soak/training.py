@@ -1,0 +1,114 @@
+"""A training job: the sparse network is trained, and at each step the dense one computes the loss
+and the gradients at the same parameters, with the same experts for each pixel.
+"""
+
+import functools
+import gc
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from soak.memory import held
+from soak.network import Batch, Dense, Params, Sparse, batch, initial, loss
+from soak.report import Finding, progress
+
+RATE, MOMENTUM = 0.02, 0.9
+#: The largest differences: of losses, as a share of the dense one, and of 0.1 where it is less; of
+#: the gradient for an operand, as a share of its largest entry. On a GPU float32 products are TF32.
+TOLERANCE = (1e-5, 1e-3) if jax.default_backend() == "cpu" else (1e-2, 5e-2)
+#: Steps between two looks at the memory; growth of a thousand steps, and of free memory in pieces.
+EVERY, MOST_BYTES, PIECES = 50, 1e6, 24e6
+#: The share of the seconds whose growth is not counted, and the steps that a loss is the mean of.
+WARM, MEAN = 0.2, 50
+_side = jax.value_and_grad(loss, has_aux=True)
+
+
+@jax.jit
+def compared(params: Params, given: Batch) -> tuple[Params, dict[str, jax.Array]]:
+    """The sparse network's gradients; both losses, and how far both sides differ."""
+    (ours, ids), gradients = _side(params, given, Sparse(), None)
+    (dense, _), wanted = _side(params, given, Dense(), ids)
+
+    def apart(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.abs(a - b).max() / jnp.maximum(jnp.abs(b).max(), 1e-6)
+
+    each = jax.tree.leaves(jax.tree.map(apart, gradients, wanted))
+    far = jnp.abs(ours - dense) / jnp.maximum(jnp.abs(dense), 0.1)
+    return gradients, {"loss": ours, "of loss": far, "of gradient": jnp.stack(each).max()}
+
+
+@functools.partial(jax.jit, donate_argnums=(0, 1))
+def update(params: Params, speed: Params, gradients: Params) -> tuple[Params, Params]:
+    """One step of gradient descent with momentum."""
+    speed = jax.tree.map(lambda s, g: MOMENTUM * s + g, speed, gradients)
+    return jax.tree.map(lambda p, s: p - RATE * s, params, speed), speed
+
+
+def training(seconds: float, seed: int = 0, least: int = 4) -> list[Finding]:
+    """Train for so many seconds, and at least so many steps."""
+    params = initial(seed)
+    speed = jax.tree.map(jnp.zeros_like, params)
+    jax.block_until_ready(compared(params, batch(seed, 0)))
+    begin, steps, first, last = time.monotonic(), 0, None, held(settle=False)
+    seen: dict[str, list[float]] = {"loss": [], "of loss": [], "of gradient": []}
+    bad = ""
+    with progress("seconds", int(seconds)) as step:
+        told = 0
+        while (spent := time.monotonic() - begin) < seconds or steps < least:
+            gradients, found = compared(params, batch(seed, steps))
+            params, speed = update(params, speed, gradients)
+            for name, value in found.items():
+                seen[name].append(float(value))
+            steps += 1
+            # A comparison with NaN is false, so it asks for what is good.
+            apart = seen["of loss"][-1], seen["of gradient"][-1]
+            good = all(a <= most for a, most in zip(apart, TOLERANCE, strict=True))
+            bad = bad or ("" if good else f"step {steps - 1}")
+            if steps % EVERY == 0:
+                gc.collect()
+                last = held(settle=False)
+                first = last if first is None and spent >= WARM * seconds else first
+                mean = sum(seen["loss"][-MEAN:]) / len(seen["loss"][-MEAN:])
+                text = f"{steps} steps, loss {mean:.3f}, {last.bytes / 1e6:.0f} MB"
+                step(int(spent) - told, text)
+                told = int(spent)
+    grown = last - (first or last)
+    return [*_learned(steps, seen["loss"]), *_same(seen, bad), *_memory(steps, first, last, grown)]
+
+
+def _learned(steps: int, losses: list[float]) -> list[Finding]:
+    some = max(min(MEAN, steps // 4), 1)
+    begin, end = sum(losses[:some]) / some, sum(losses[-some:]) / some
+    return [
+        Finding("steps", f"{steps}"),
+        Finding("loss at first and last", f"{begin:.3f}, {end:.3f}", "falls", end < begin),
+    ]
+
+
+def _same(seen: dict[str, list[float]], bad: str) -> list[Finding]:
+    worst = {name: max(seen[name], default=float("nan")) for name in ("of loss", "of gradient")}
+    apart = [
+        Finding(f"largest difference {name}", f"{far:.2g}", f"{most:.0e}", far <= most)
+        for (name, far), most in zip(worst.items(), TOLERANCE, strict=True)
+    ]
+    return [*apart, Finding("first step that differs", bad or "none", "none", not bad)]
+
+
+def _memory(steps: int, first: Any, last: Any, grown: Any) -> list[Finding]:
+    most = PIECES + MOST_BYTES * steps / 1e3
+    programs = compared._cache_size() + update._cache_size()  # pyright: ignore
+    return [
+        Finding("memory", f"{last.bytes / 1e6:.0f} MB"),
+        Finding(
+            "memory grew by",
+            f"{grown.bytes / 1e6:.1f} MB",
+            f"{most / 1e6:.0f} MB",
+            grown.bytes <= most,
+        ),
+        Finding("objects of jaxsparse grew by", f"{grown.own}", "0", grown.own <= 0),
+        Finding("arrays grew by", f"{grown.arrays}", "0", grown.arrays <= 0),
+        Finding("programs compiled", f"{programs}", "2", programs == 2),
+        Finding("looks at the memory", "two" if first else "too few steps"),
+    ]
