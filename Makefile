@@ -110,8 +110,8 @@ wheel:
 aarch64: $(VENV)/installed
 	JOBS=$(JOBS) cmake/cross_aarch64.sh
 
-# The CUDA handlers and the host code of the kernels, with a runtime in the place of NVIDIA's that checks and launches
-# nothing: on a machine without a GPU, of what a build of the CUDA module left under build/.
+# The CUDA handlers and the host code of the kernels, without a GPU: objects that a build of the CUDA module left under
+# build/ are linked with a substitute for NVIDIA's runtime, which checks each call and launches nothing.
 stand-in: $(VENV)/installed
 	$(VENV)/bin/python tests/ffi/stand_in/build.py build/stand_in
 	cd build && $(abspath $(VENV))/bin/python $(CURDIR)/tests/ffi/stand_in/run.py stand_in/_cuda.so --jobs $(JOBS)
@@ -128,8 +128,8 @@ SEED ?= 0
 fuzz: $(VENV)/installed
 	cd build && $(abspath $(VENV))/bin/python $(CURDIR)/tests/fuzz/run.py --seconds $(SECONDS) --seed $(SEED)
 
-# Long runs: memory is watched while programs are compiled, called and dropped, or (JOB=training) while a network trains
-# beside its dense form for SECONDS. Exits 1 where memory grows, something is not freed, or the two networks differ.
+# Long runs: measures memory while programs are compiled, called and dropped, or (JOB=training) while a network trains
+# beside its dense form for SECONDS. Exits 1 if memory grows, something is not freed, or the two networks differ.
 JOB ?= memory
 RECOMPILES ?= 20000
 CALLS ?= 2000000

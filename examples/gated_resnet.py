@@ -1,16 +1,16 @@
 """ResNet-50 and -101 whose blocks compute only where their gates are open (DynConv), and a
-ResNet-20 that learned such gates for digits on photographs, in float32 and in few bits.
+ResNet-20 with trained gates for digits on photographs, in float32 and in few bits.
 
 The large networks have random weights and 224x224 images. Their masks are drawn at random: smooth
 regions of .1, .3 and .5 of each block's pixels. Their gates are computed, but do not decide the
-masks. The small network was trained dense; from there its gates were learned, with a penalty that
-pulls the share of open pixels to a target, and from those the networks whose values are rounded to
-8 bits, and to 4, which takes more training. For comparison the dense network was trained on for as
-long as the gates.
+masks. The small network is trained dense first. Its gates are trained from there, with a penalty
+that pulls the share of open pixels to a target. Two networks whose values are rounded to 8 and to 4
+bits start from the gated one; 4 bits need further training. For comparison the dense network is
+trained for as many further steps as the gates.
 `python examples/gated_resnet.py [--quick | --full] [--depths 50 101] [--batch N ...]
 [--dtype bfloat16] [--tests N] [--train] [--out DIR]`. `--full` is for a GPU: both depths, batch 1,
-8 and 64. The weights in the repository are those of `--train` with MNIST, where JAXSPARSE_DATA
-holds it: set it to test them on it, too.
+8 and 64. The weights in the repository come from `--train` on MNIST; set JAXSPARSE_DATA to a folder
+with MNIST to test on it, too.
 """
 
 import functools
@@ -155,7 +155,7 @@ def study(weights: Path, train: bool, tests: int, steps: int | None, repeats: in
 
 
 def draw(shown: Shown) -> Any:
-    """Some canvases, and what the first block of each resolution computes."""
+    """Some canvases, and the pixels that the first block of each resolution computes."""
     count, chosen = min(6, len(shown.images)), (0, 3, 6)
     figure, axes = grid_figure(1 + len(chosen), count, 2 * count, 8.4)
     for i in range(count):

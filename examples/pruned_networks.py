@@ -8,8 +8,8 @@ where it is installed (extra `networks`), and through jaxsparse; the outputs mus
 
 `python examples/pruned_networks.py [--quick | --full] [--networks resnet50 ...] [--batch N]
 [--sparsity S] [--dtype bfloat16] [--repeats N] [--least] [--timeline] [--out DIR]`. `--full` is for
-a GPU: batch 1 and 8, and a decoder 4,096 wide. `--timeline` says for each network what its time is
-spent on: layers through jaxsparse, operators of XLA's, and what is between them.
+a GPU: batch 1 and 8, and a decoder 4,096 wide. `--timeline` prints for each network the times of
+its layers in jaxsparse, of XLA's operators, and of the rest.
 """
 
 import functools
@@ -246,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> Result:
     made.add_argument("--repeats", type=int, metavar="N", help="turns of each form (default: 9)")
     text = "times are those of the fastest turn: for a machine that other programs use"
     made.add_argument("--least", action="store_true", help=text)
-    text = "time each kind of node alone, and say what is left of the whole network"
+    text = "time each kind of node alone, and print what remains of the whole network's time"
     made.add_argument("--timeline", action="store_true", help=text)
     chosen = made.parse_args(argv)
     batches = chosen.batch or ([1, 8] if chosen.full else [1])

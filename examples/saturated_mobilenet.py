@@ -1,5 +1,5 @@
-"""How often the ReLU6 of a trained MobileNetV2 saturates, layer by layer, and what recording it
-brings: whole segments that are zero or at the bound are not read again.
+"""How often the ReLU6 of a trained MobileNetV2 saturates, layer by layer, and how much time
+recorders save: the next layer does not read whole segments that are zero or at the bound.
 
 A small MobileNetV2 is trained on handwritten digits (scikit-learn's, or MNIST where JAXSPARSE_DATA
 is set), with biases and without; the training runs through `js.masked_conv`, which has gradients of
@@ -28,7 +28,7 @@ from models.common import console, parser, print_table, progress, save, time_tog
 from models.gated_data import Digits
 
 FORMS = ("dense", "jaxsparse", "recorded", "selected")
-#: A layer is selected to record where the pair of it and its reader gets so many times as fast.
+#: A layer is selected to record if it and the next layer together are this many times as fast.
 GAIN = 1.05
 SEGMENTS = (1, 8, 32)
 BATCH = 64
@@ -47,7 +47,7 @@ LEGEND = (
 class Layer(NamedTuple):
     """Of one layer: shares of decided segments by their size (0: a whole pixel), the share of
     single values at the bound, and of the next layer's outputs that are skipped; and how many times
-    as fast a recorder makes the two.
+    as fast both layers are with a recorder.
     """
 
     decided: dict[int, float]
@@ -106,7 +106,7 @@ def train(form: model.Form, params: model.Params, digits: Digits, steps: int) ->
 
 
 def layer_of(y: jax.Array, window: int, stride: int, gain: float) -> Layer:
-    """What saturates of y f32[B,H,W,C], which goes into a layer of this window and stride."""
+    """How much of y f32[B,H,W,C] is saturated; the next layer has this window and stride."""
     channels = y.shape[-1]
     decided = {}
     for size in (*SEGMENTS, 0):

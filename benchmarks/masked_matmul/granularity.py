@@ -4,8 +4,8 @@ that is left out: masks on a, on b and on the result.
     python benchmarks/masked_matmul/granularity.py [--size 1024] [--masked a b out] [--samples 7]
         [--block 1x1 32x64 ...] [--share 0.5 0.99 ...] [--quick] [--out FOLDER]
 
-Random masks. Ours is given the bool mask, and what it makes of it is part of the time; the dense
-product has no mask. Both are timed in turns in one process, as chains of calls on distinct inputs
+Random masks. `js.masked_matmul` is given the bool mask, and its index is part of the time; dense
+has no mask. Both are timed in turns in one process, as chains of calls on distinct inputs
 (docs/measuring.md), and every timed output is compared with the product in float32. Writes
 `granularity_<device>.md` and `.svg` to FOLDER, benchmarks/results/products by default. Exit status
 1 when an output was wrong.
@@ -93,7 +93,7 @@ def curve(
     for share in shares:
         faster, us = speed(case, dtype, share, plan)
         if math.isnan(faster):
-            wrong.append(f"{case.name}, {share:.1%} left out: a wrong result")
+            wrong.append(f"{case.name}, {share:.1%} left out: wrong result")
         else:
             speeds[share] = faster
             dense.append(us)
@@ -129,7 +129,7 @@ def panels(
 
 
 def ahead(speeds: dict[float, float]) -> str:
-    """From which share left out on ours is faster."""
+    """The share left out from which `js.masked_matmul` is faster than dense, in words."""
     kept = crossover([1 - share for share in speeds], list(speeds.values()))
     if kept is None:
         return "at " + ", ".join(f"{100 * s:g} %" for s, faster in speeds.items() if faster >= 1)

@@ -3,11 +3,11 @@
     python benchmarks/sparse_attention/ring.py [--quick] [--tokens 65536] [--devices N]
         [--mask NAME] [--samples 9] [--out FILE.md]
 
-Efficiency is the time of one device over N times that of N devices: 1 where nothing is lost. The
-two are timed in turns, forward and with the gradients of q, k and v, in bfloat16. Memory is what
+Efficiency is the time of one device over N times that of N devices: 1 is ideal. Both are timed in
+turns, forward and with the gradients of q, k and v, in bfloat16. Memory is what
 XLA reserves beside operands and results. It checks that nothing is gathered, and that results and
 gradients agree; exits with 1 where they do not. Needs two devices;
-XLA_FLAGS=--xla_force_host_platform_device_count=2 makes a CPU two, which share its cores.
+XLA_FLAGS=--xla_force_host_platform_device_count=2 makes two of a CPU, which share its cores.
 """
 
 import argparse
@@ -60,7 +60,7 @@ class Case:
 
 
 def cases(sizes: Sizes) -> dict[str, Callable[[], Case]]:
-    """Name -> what makes the case."""
+    """Name -> a function that makes the case."""
     blocks, devices = sizes.blocks, sizes.devices
     plain = np.arange(blocks)
     chunks = plain.reshape(2 * devices, -1)
@@ -117,7 +117,7 @@ def timed(run: Callable[[], Any], calls: int) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What was found: seconds and temporary bytes of one device, of each of all; and faults."""
+    """Seconds and temporary bytes: of one device, and of each of all devices; and faults."""
 
     seconds: tuple[float, float]
     held: tuple[int, int]

@@ -8,8 +8,8 @@
 namespace jaxsparse {
 
 // Hands out the items [0, size): the first worker goes forward from the first item, the others
-// backward from the last, so that from call to call a core meets the same part of the input and of
-// the result. They never meet: all turns together are as many as the items.
+// backward from the last, so that a core works on the same part of the input and of the result in
+// every call. No item is handed out twice: there are as many turns as items.
 class WorkEnds {
  public:
   explicit WorkEnds(int64_t size) : size_(size), turns_(size) {}

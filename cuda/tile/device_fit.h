@@ -1,4 +1,4 @@
-// What a device must have for packed operands, which may come from another one.
+// Whether a device can run packed operands, which may have been made for another one.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,7 +7,7 @@
 
 namespace jaxsparse {
 
-// Whether the current device launches blocks of so much shared memory in clusters of `parts`.
+// Whether the current device can launch blocks of `shared_bytes` in clusters of `parts` blocks.
 inline bool FitsDevice(int64_t shared_bytes, int64_t parts) {
   int device = 0, most = 0, clusters = 0;
   return cudaGetDevice(&device) == cudaSuccess &&

@@ -128,7 +128,7 @@ def strides_of(block: Params, stride: int) -> list[int]:
 
 
 def read_of(block: Params, i: int, x: jax.Array, bits: int | None) -> jax.Array:
-    """What convolution `i` of a block reads: x, with `bits` rounded to so many."""
+    """What convolution `i` of a block reads: x, rounded to `bits` unless that is None."""
     return x if bits is None else fake_quantised.activations(x, block["ranges"][i], bits)
 
 
@@ -192,8 +192,8 @@ def run(
         given: masks bool[B,H,W] of the blocks' results that take the place of the gates' own; the
             gates are computed all the same.
         noise: samples the gates, for training, which takes "multiplied".
-        bits: of what the blocks read (fake quantisation); the parameters have been rounded and
-            have ranges.
+        bits: of the values that the blocks read (fake quantisation); None: not rounded. With
+            `bits` the parameters must be rounded and have ranges.
     """
     masks, softs = [], []
     x = jax.nn.relu(xla_conv(params["stem"], images, config.stride))

@@ -80,8 +80,8 @@ class Features(linen.Module):
 
 
 class Form(NamedTuple):
-    """How the network is computed: its blocks; biases or none; through js.masked_conv or XLA; the
-    layers that record ("block1/expand", "hidden"), which takes the former.
+    """How the network is computed: its blocks; with biases or without; through js.masked_conv or
+    XLA; the layers that record ("block1/expand", "hidden"), which needs js.masked_conv.
     """
 
     blocks: tuple[Block, ...]
@@ -108,7 +108,7 @@ def dense(x: jax.Array, p: Params) -> jax.Array:
 
 
 def logits_of(form: Form, params: Params, images: jax.Array) -> jax.Array:
-    """f32[B,10]: the hidden layer is trainable, or where it records frozen."""
+    """f32[B,10]. The hidden layer is trainable; if it records, it is frozen."""
     module = Features(form.blocks, form.use_bias, form.record)
     x = module.apply({"params": params["features"]}, images, form.masked)
     if "hidden" in form.record:

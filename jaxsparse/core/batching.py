@@ -18,9 +18,10 @@ MOST_KEPT = 512
 
 
 def kept(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function of hashable, static arguments that makes another one: JAX knows that by
-    its identity, so equal calls give the same object. A process may go through ever more shapes:
-    the results used last are kept; one that was dropped is made, and traced, again.
+    """Decorate a function of hashable, static arguments that returns a function. JAX recognises a
+    function by its identity, so equal arguments give the same object. The cache is bounded, because
+    a process may use ever new shapes: it keeps the results that were used last, and a result that
+    it no longer has is made, and traced, again.
     """
     return cast("Callable[P, R]", functools.lru_cache(maxsize=MOST_KEPT)(function))
 

@@ -18,8 +18,8 @@ def devices_along(op: str, axis_name: Any, split: str) -> int:
     `split` names.
 
     Raises:
-        TypeError: for what is not a name, or a tuple of them.
-        ValueError: for an axis that the `shard_map` does not have.
+        TypeError: if `axis_name` is neither a name nor a tuple of names.
+        ValueError: if no `shard_map` around the call has the axis.
     """
     names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
     if not names or not all(isinstance(name, str) for name in names):

@@ -32,6 +32,7 @@ from jaxsparse.ffi.rule import (
     Cut,
     Rule,
     assign,
+    divides_in_part,
     exchanged,
     parse,
     refusal,
@@ -39,7 +40,6 @@ from jaxsparse.ffi.rule import (
     spec_for,
     spec_of,
     sums_over,
-    tears,
 )
 
 #: Each returns a context manager that restores, when a shard is traced, what is in force now.
@@ -322,12 +322,13 @@ class _Call:
         pairs = [pair for axes, shape in each for pair in zip(axes, shape, strict=True)]
         sizes = {name: size_of(name, pairs) or 1 for name in self.rule.splits}
         lengths = {name: [n for names, n in pairs if names[0] == name] for name in sizes}
-        torn = {n for n, size in sizes.items() if tears(size, lengths[n], mesh.shape.values())}
+        over = mesh.shape.values()
+        in_part = {n for n, size in sizes.items() if divides_in_part(size, lengths[n], over)}
         known: dict[str, int] = {}  # of the factors in compounds
         stated: set[str] = set()  # by an axis of their own
 
         def axis(names: Axes, n: int) -> Any:
-            if names[0] not in self.rule.splits or names[0] in torn:
+            if names[0] not in self.rule.splits or names[0] in in_part:
                 return next(alone)
             size = sizes[names[0]]
             if len(names) == 1 or n == size:

@@ -156,9 +156,10 @@ def size_of(factor: str, axes: Sequence[tuple[Axes, int]]) -> int | None:
     return None
 
 
-def tears(size: int, lengths: Sequence[int], axes: Iterable[int]) -> bool:
-    """Whether mesh axes of these sizes, which divide one of the lengths, divide a factor of this
-    size in part: Shardy would split the factor over a piece of a mesh axis, which JAX's
+def divides_in_part(size: int, lengths: Sequence[int], axes: Iterable[int]) -> bool:
+    """Whether some mesh axes of these sizes together divide one of the lengths, but one of them has
+    a divisor in common with `size`, a factor of that length, and does not divide it (4 devices, 14
+    blocks). Shardy would then split the factor over a part of a mesh axis, which JAX's
     `custom_partitioning` cannot express.
     """
     axes = list(axes)

@@ -1,4 +1,4 @@
-"""Outputs shared out by their number of entries: parts of equal work."""
+"""Outputs split into parts of equal work, by their number of entries."""
 
 import itertools
 
@@ -10,10 +10,10 @@ UNIT = 16  # outputs that lie side by side: they stay in one part
 def share_out(lengths: np.ndarray, parts: int) -> np.ndarray:
     """Split rows into `parts` of nearly equal work.
 
-    A part is a run of units of 16 rows, cut where the work so far is nearest to its share: what two
-    workers write lies apart but for one edge (dealing units out evens the work a little more, and
-    has two workers write to the same cache lines everywhere). Rows stay in their order: the weights
-    of a network are seldom in a cache, and what lies in order in memory is fetched ahead.
+    A part is a run of units of 16 rows, cut where the work so far is nearest to its share: two
+    workers write next to each other at one edge only. (Dealing out single units balances the work
+    slightly better, but workers then share cache lines everywhere.) Rows keep their order: the
+    weights of a network are seldom in a cache, and what is read in order is prefetched.
 
     Args:
         lengths: int[rows], the entries of each row.
@@ -32,7 +32,7 @@ def share_out(lengths: np.ndarray, parts: int) -> np.ndarray:
 
 
 def imbalance(lengths: np.ndarray, parts: int) -> float:
-    """Work of the heaviest part over the mean; 1 is balanced (and what no work has)."""
+    """Work of the heaviest part over the mean; 1 is balanced; also 1 without work."""
     loads = [int(lengths[a:b].sum()) for a, b in itertools.pairwise(share_out(lengths, parts))]
     mean = sum(loads) / len(loads)
     return max(loads) / mean if mean else 1.0

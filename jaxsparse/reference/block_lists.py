@@ -28,7 +28,8 @@ def listed_first(active: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """
     n = active.shape[-1]
     places = jax.lax.broadcasted_iota(jnp.int32, active.shape, active.ndim - 1)
-    places += jnp.zeros_like(active, jnp.int32)  # that of no blocks varies as `active`, too
+    # In a shard_map the places vary over the mesh axes of `active`, also without blocks.
+    places += jnp.zeros_like(active, jnp.int32)
     found = jnp.sort(jnp.where(active, places, n), axis=-1, stable=False)
     listed = found < n
     return active.sum(-1, dtype=jnp.int32), jnp.where(listed, found, 0), listed

@@ -1,4 +1,4 @@
-"""What is kept for each set of static arguments has a bound, everywhere in the package."""
+"""Every cache by static arguments in the package has a bound."""
 
 import contextlib
 import functools
@@ -9,7 +9,7 @@ import sys
 import jaxsparse as js
 from jaxsparse.core import batching
 
-#: Functions of few possible arguments: files of the package, platforms, implementations.
+#: Caches without a bound, of functions with few possible arguments: files, platforms.
 FEW = {
     "jaxsparse.core.differentiable._primitive",
     "jaxsparse.core.linear._partitioned",

@@ -10,7 +10,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxsparse as js
-from jaxsparse.ffi.rule import tears
+from jaxsparse.ffi.rule import divides_in_part
 
 pytestmark = pytest.mark.skipif(len(jax.devices()) < 4, reason="needs four devices")
 
@@ -53,19 +53,19 @@ def test_blocks_that_the_mesh_divides_in_part(put, rng):
 
 
 @pytest.mark.parametrize(
-    ("size", "lengths", "axes", "torn"),
+    ("size", "lengths", "axes", "in_part"),
     [
         (14, (28, 14), (4,), True),
         (14, (14,), (4,), False),  # no axis of an array can be split
         (4, (8,), (4,), False),
         (3, (12,), (4,), False),  # nothing divides it
-        (2, (2, 16), (2, 4), True),  # by the axis of four
-        (4, (16,), (2, 4), True),  # by both of them
+        (2, (2, 16), (2, 4), True),  # the axis of four does
+        (4, (16,), (2, 4), True),  # both of them together do
         (8, (16,), (2, 4), False),
     ],
 )
-def test_what_a_mesh_divides_in_part(size, lengths, axes, torn):
-    assert tears(size, lengths, axes) == torn
+def test_what_a_mesh_divides_in_part(size, lengths, axes, in_part):
+    assert divides_in_part(size, lengths, axes) == in_part
 
 
 def test_a_limited_list_is_one_list(put, rng):

@@ -20,7 +20,7 @@ def activated(y: np.ndarray, name: str | None) -> np.ndarray:
 
 
 def edges(y: np.ndarray, name: str | None) -> list[np.ndarray]:
-    """Of sums before an activation: what passes 0 where it has no derivative."""
+    """Of sums before an activation: values that are 0 where the activation has no derivative."""
     return {"relu": [y], "relu6": [y, y - 6]}.get(name or "", [])
 
 
@@ -61,7 +61,7 @@ def convolution(x: np.ndarray, kernel: np.ndarray, geometry: Geometry, groups: i
 
 
 def reached(mask: np.ndarray, window: tuple[int, int], geometry: Geometry) -> np.ndarray:
-    """The outputs whose window meets the mask."""
+    """The outputs whose window overlaps the mask."""
     found = np.zeros((mask.shape[0], *windows(mask.shape[1:], window, geometry)), bool)
     if found.size:
         for _, values in taps(mask, window, geometry):

@@ -23,13 +23,15 @@ class Problem:
         floats: name -> (shape, dtype) of the operands that gradients are taken for.
         depth: terms of a sum: rounding grows with it.
         data: draws the other operands: masks and whole numbers, which the call sees as traced.
-        smooth: the result has a derivative everywhere, or but for `edges`.
-        edges: of exact operands, arrays: where an entry passes 0 there is no derivative, and draws
-            that come near are left out. An entry that is 0 is taken to stay so.
+        smooth: the result has a derivative everywhere, except at `edges`.
+        edges: a function of the exact operands that returns arrays: where an entry crosses 0, the
+            result has no derivative. Draws near an edge are left out; an entry that is exactly 0 is
+            assumed to stay 0.
         split: operand -> the axis that a mesh splits; the first axis of each result is split, too.
             Without any, the problem does not run on a mesh.
-        explicit: whether the op takes operands that an Explicit mesh splits; an Auto one gathers.
-        seen: of a result, on the host: what is compared.
+        explicit: whether the op accepts operands that Explicit axes split; on Auto axes XLA gathers
+            them.
+        seen: a function of the result, on the host, that returns what is compared.
         unread: of the operands, the places whose values do not count: they are NaN now and then.
         wide: over `floats`: what the values are drawn as, in place of normal ones.
         loose: a factor of the error that is allowed.

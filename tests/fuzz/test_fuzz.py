@@ -90,7 +90,7 @@ def test_a_fault_is_seen(way):
 
 
 def test_draws_near_an_edge_are_left_out():
-    """But not those that are on it, and stay so."""
+    """Draws that are exactly on an edge are kept."""
     assert near([np.array([1.0, -1e-5])])
     assert not near([np.array([1.0, 0.0]), np.array([-0.1])])
 

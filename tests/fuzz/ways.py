@@ -17,7 +17,7 @@ ROUNDING = {"float32": 3e-6, "bfloat16": 1.2e-2, "float16": 1.5e-3}
 if jax.default_backend() == "gpu":
     ROUNDING["float32"] = 1e-3  # TF32 is the default there
 DEVICES = 4
-#: The step of a difference, and without edges; an edge this near is crossed by rounding.
+#: The step of a difference, and that without edges; rounding may cross an edge nearer than NEAR.
 STEPS, NEAR = (1e-7, 1e-5), 3e-5
 #: How often what does not count is NaN.
 SPOILT = 0.3

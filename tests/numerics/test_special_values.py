@@ -102,8 +102,8 @@ SPECIAL = (np.nan, np.inf, -np.inf)
 @pytest.mark.parametrize("value", SPECIAL)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_row_that_is_not_finite_is_alone(dtype, value):
-    """Of operations that are more than a product: a query, a token, a row of a norm, and a row of
-    logits. The others are those of finite operands, bit for bit.
+    """In operations that are more than a product, all rows but that of a query, a token, a row of a
+    norm or a row of logits that is not finite are those of finite operands, bit for bit.
     """
     x = np.random.default_rng(5).standard_normal((8, 16)).astype(np.float32)
     w, every = jnp.asarray(abs(x.T).astype(dtype)), jnp.ones(8, bool)

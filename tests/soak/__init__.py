@@ -1,1 +1,1 @@
-"""Long runs: `make soak` recompiles, calls and drops weights, and says whether memory is flat."""
+"""Long runs: `make soak` compiles, calls and drops programs, and reports whether memory is flat."""

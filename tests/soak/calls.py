@@ -9,16 +9,18 @@ from soak.families import FAMILIES, Sizes
 from soak.memory import held
 from soak.report import Finding, progress
 
-#: Calls of one function in a row, and calls between two looks at the memory.
+#: Calls of one function in a row, and calls between two measurements of memory.
 ROW, EVERY = 200, 20_000
-#: Growth of a million calls, at most; and what free memory in pieces may be.
+#: Bytes that memory may grow by in a million calls, and by fragmentation.
 MOST_BYTES, PIECES = 4e6, 8e6
-#: The share of the calls that is not counted: pools and arenas take their size.
+#: The share of the calls that is not counted: pools and arenas grow to their size.
 WARM = 0.1
 
 
 def calls(count: int, every: int = EVERY) -> list[Finding]:
-    """Call one function of each family, in turns, `count` times in all."""
+    """Call one function of each family, in turns, `count` times in all, and measure memory after
+    every `every` calls.
+    """
     runs = []
     for number, make in enumerate(FAMILIES.values()):
         program = make(Sizes((1, number), (2, number)))

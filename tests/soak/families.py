@@ -1,5 +1,5 @@
-"""A new program for each number, of every family of operations: other shapes, masks, patterns and
-plans. `PLAIN` are programs of JAX's own operations, of the same kinds and sizes: what those leave
+"""Programs of every family of operations, with shapes, masks, patterns and plans drawn from seeds.
+`PLAIN` has programs of JAX's own operations, of the same kinds and sizes: memory that they leave
 behind is XLA's.
 """
 
@@ -27,8 +27,8 @@ class Program:
     Attributes:
         run: of the operands; it holds frozen weights as constants.
         operands: numpy arrays, those with a derivative first.
-        moving: how many have one.
-        frozen: of what must be freed with the function.
+        moving: how many operands have a derivative.
+        frozen: references to what must be freed with the function.
     """
 
     run: Callable[..., Any]
@@ -37,7 +37,7 @@ class Program:
     frozen: tuple[weakref.ref[Any], ...] = ()
 
     def gradient(self) -> Callable[..., Any]:
-        """Of the sum of the result's floats."""
+        """The function's gradient, of the sum of the result's floats."""
 
         def total(*operands: Any) -> jax.Array:
             leaves = jax.tree.leaves(self.run(*operands))
@@ -50,9 +50,9 @@ class Sizes:
     """Draws the sizes of a program from one seed, and its arrays from another.
 
     Args:
-        sizes: equal ones give equal shapes, patterns of frozen weights and saturated layers: what
-            those are packed to has shapes of its own.
-        values: equal ones give equal arrays and masks, for equal shapes.
+        sizes: equal seeds give equal shapes, and equal patterns of frozen weights and saturated
+            layers, because the shapes of packed weights depend on their pattern.
+        values: equal seeds give equal arrays and masks, if the shapes are equal.
     """
 
     def __init__(self, sizes: Seed, values: Seed) -> None:
@@ -60,7 +60,7 @@ class Sizes:
         self.rng = np.random.default_rng(values)
 
     def upto(self, most: int) -> int:
-        """2 to `most`."""
+        """A size from 2 to `most`."""
         return int(self._sizes.integers(2, most + 1))
 
     def pick(self, *options: Option) -> Option:
@@ -76,12 +76,12 @@ class Sizes:
         return self.rng.random(shape) < self.rng.random()
 
     def pruned(self, *shape: int) -> np.ndarray:
-        """A weight of which one in five is kept, equally many in equal shapes."""
+        """float32, a fifth of it kept, and the same number of entries for equal shapes."""
         keep = np.arange(math.prod(shape)) % 5 == 0
         return np.where(self._sizes.permutation(keep).reshape(shape), self.array(*shape), 0)
 
     def fixed(self, *shape: int) -> np.ndarray:
-        """float32, normal, of the first seed."""
+        """float32, normal, drawn from the seed of sizes."""
         return self._sizes.standard_normal(shape).astype(np.float32)
 
 

@@ -21,12 +21,12 @@ class Held:
     """What a process holds, or the difference of two.
 
     Attributes:
-        bytes: of memory that is resident.
-        objects: that Python's collector knows.
+        bytes: resident memory.
+        objects: that Python's garbage collector tracks.
         own: of those, instances of this package's classes, and functions that it defines.
         programs: executables that JAX's client keeps.
-        arrays: of JAX, not deleted.
-        modules: of generated GPU code in the process's table; 0 without a GPU.
+        arrays: JAX arrays that are not deleted.
+        modules: generated GPU code in the process's table; 0 without a GPU.
     """
 
     bytes: int = 0
@@ -54,7 +54,7 @@ def resident() -> int:
 
 
 def modules() -> int:
-    """Generated products that the CUDA module keeps."""
+    """How many generated products the CUDA module keeps."""
     native, _ = module("cuda")
     return 0 if native is None else native.pruned_code_count()
 
@@ -63,8 +63,8 @@ def held(settle: bool = True) -> Held:
     """What the process holds.
 
     Args:
-        settle: after JAX's caches are cleared, what nothing refers to is collected, and the C
-            library has given free pages back: what stays then is kept by something.
+        settle: first clear JAX's caches, collect what nothing refers to, and have the C library
+            return free pages, so that only what is still referenced is left.
     """
     if settle:
         jax.clear_caches()

@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 
 
 def initial(seed: int) -> Params:
-    """Parameters; the head is a pruned weight, whose kept values are trained."""
+    """Random parameters; the head is a pruned weight, whose kept values are trained."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int, fan: int) -> np.ndarray:
@@ -48,7 +48,7 @@ def initial(seed: int) -> Params:
 
 
 def batch(seed: int, step: int) -> Batch:
-    """Noise, brighter in the quarter that is the class; masks of any density, few and many."""
+    """Noise, brighter in the quarter that is the class; masks of 5 % to all of the pixels."""
     rng = np.random.default_rng((seed, step))
     x = rng.standard_normal((BATCH, SIDE, SIDE, 1)).astype(np.float32)
     label, half = rng.integers(0, CLASSES, BATCH).astype(np.int32), SIDE // 2

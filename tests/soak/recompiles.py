@@ -1,9 +1,9 @@
-"""New functions, again and again: what stays when they are dropped.
+"""Compiles and drops new functions, and measures what stays in memory.
 
 JAX keeps an entry for each new shape that a jitted function of its own (`jnp.where`, `jnp.cumsum`)
 is traced with, and `jax.clear_caches()` does not drop it. So there are two parts: programs of new
-shapes, compared with programs of plain JAX; and programs of shapes that have been there, with new
-functions, masks, weights and plans, where memory has to stay as it is.
+shapes, compared with programs of plain JAX; and programs of the same shapes, with new functions,
+masks, weights and plans, where memory must not grow.
 """
 
 import dataclasses
@@ -16,13 +16,13 @@ from soak.families import FAMILIES, PLAIN, Program, Sizes
 from soak.memory import Held, held
 from soak.report import Finding, Step, progress
 
-#: Recompiles between two looks at the memory, and of them those of plain JAX with new shapes.
+#: Recompiles between two measurements of memory; programs of plain JAX, as a share of them.
 EVERY, PLAIN_SHARE = 400, 0.2
-#: Of a recompile of a shape that has been there, at most.
+#: Bytes that a recompile of a known shape may leave, at most.
 MOST_BYTES = 1024.0
-#: Objects in caches with a bound, which new patterns fill: choices, with what they were made of.
+#: Objects that the bounded caches may gain: choices by pattern, and what these refer to.
 BOUNDED = 8192
-#: Bytes that free memory in pieces may be: a short run sees it as growth.
+#: Bytes that fragmentation may cost, which a short run measures as growth.
 PIECES = 24e6
 #: Every so many programs of a family are compiled with a gradient.
 GRADIENT = 3
@@ -36,18 +36,18 @@ class Watched:
     total: int = 0
 
     def add(self, *refs: weakref.ref[Any]) -> None:
-        """These, too."""
+        """Add references."""
         self.refs += refs
         self.total += len(refs)
 
     def alive(self) -> int:
-        """How many are still there."""
+        """How many of the objects are still alive."""
         self.refs = [ref for ref in self.refs if ref() is not None]
         return len(self.refs)
 
 
 def compiled(program: Program, gradient: bool) -> weakref.ref[Any]:
-    """Compile and run it, and drop it."""
+    """Compile, run and drop a program; a reference to its jitted function."""
     run = jax.jit(program.gradient() if gradient and program.moving else program.run)
     jax.block_until_ready(run(*program.operands))
     return weakref.ref(run)
@@ -66,7 +66,7 @@ def some(table: Any, count: int, number: int, distinct: int, watched: Watched, s
 
 
 def megabytes(held: Held) -> str:
-    """Of what a process holds."""
+    """What a process holds, in words."""
     return f"{held.bytes / 1e6:.0f} MB, {held.objects} objects, {held.own} of jaxsparse"
 
 
@@ -96,7 +96,7 @@ def with_new_shapes(count: int, every: int, watched: Watched, step: Step) -> lis
         number = max(int(block * PLAIN_SHARE), len(PLAIN))
         some(PLAIN, number, beside, count, watched, lambda done, seen="": None)
         after = held()
-        if done:  # the first block is what is loaded and made once
+        if done:  # the first block also loads and makes what exists once
             ours, plain = ours + (between - before), plain + (after - between)
         done, beside = done + block, beside + number
         step(0, megabytes(after))
@@ -114,7 +114,7 @@ def with_new_shapes(count: int, every: int, watched: Watched, step: Step) -> lis
 def with_the_same(
     count: int, distinct: int, every: int, bounded: int, watched: Watched, step: Step
 ) -> list[Finding]:
-    """Programs of shapes that have been there; all else about them is new."""
+    """Programs of known shapes; all else about them is new."""
     first = held()
     done, last, highest = 0, first, first.bytes
     while done < count:

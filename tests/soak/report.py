@@ -17,8 +17,8 @@ class Finding:
     Attributes:
         what: in words.
         found: in words, with its unit.
-        allowed: in words, with its unit; empty where nothing is asked of it.
-        good: whether it is as it should be.
+        allowed: in words, with its unit; empty if there is no bound.
+        good: whether it is within the bound.
     """
 
     what: str
@@ -28,14 +28,14 @@ class Finding:
 
 
 class Step(Protocol):
-    """Tells that some are done, and says what is seen."""
+    """Advances the progress by `done`, and shows the text `seen`."""
 
     def __call__(self, done: int, seen: str = "") -> None: ...
 
 
 @contextlib.contextmanager
 def progress(what: str, total: int) -> Iterator[Step]:
-    """A bar on a terminal, with the time that is left; elsewhere a line whenever `seen` is said."""
+    """A bar on a terminal, with the time that is left; elsewhere a line for each text `seen`."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

@@ -1,8 +1,8 @@
 """Long runs: `python tests/soak/run.py --recompiles 20000 --calls 2000000 --weights 40`, or
 `--job training --seconds 1800`.
 
-Memory is watched, and has to be flat; a table says what was seen. Exits 1 where something grew,
-was not freed, or differs from the dense network.
+Measures memory, which has to stay flat, and prints a table. Exits 1 if something grew, was not
+freed, or differs from the dense network.
 """
 
 import argparse

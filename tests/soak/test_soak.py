@@ -1,4 +1,4 @@
-"""The long runs, made short: they find nothing, and see a leak of each kind.
+"""Short forms of the long runs: they find nothing wrong, and they find a leak of each kind.
 
 `make soak` runs them at length.
 """
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(module("cpu")[0] is None, reason="no CPU module"
 
 @pytest.fixture
 def small_caches(monkeypatch):
-    """So that new patterns do not fill them for the whole of a short run."""
+    """Small caches are full early; otherwise they grow through the whole of a short run."""
     for cache in (select._chosen, strips._best_tile):
         monkeypatch.setattr(cache, "_most", 4)
 
@@ -39,7 +39,7 @@ def test_recompiles_leave_nothing(small_caches):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_draws_by_both_seeds(name):
-    """Equal shapes for equal seeds of sizes, other arrays for other seeds of values."""
+    """Equal seeds of sizes give equal shapes; other seeds of values give other arrays."""
     one, other, new = (FAMILIES[name](Sizes((1, s), (2, v))) for s, v in ((0, 0), (0, 1), (5, 0)))
     shapes = [[v.shape for v in p.operands] for p in (one, other, new)]
     assert shapes[0] == shapes[1] != shapes[2]
@@ -48,7 +48,7 @@ def test_every_family_draws_by_both_seeds(name):
 
 
 def test_functions_and_objects_that_stay_are_seen(small_caches, monkeypatch):
-    """A function that is kept, and one of the package's own objects for each program."""
+    """Each program leaves a function and an object of the package."""
     kept = []
 
     def leaking(n: Sizes) -> Program:

@@ -15,10 +15,11 @@ from soak.network import Batch, Dense, Params, Sparse, batch, initial, loss
 from soak.report import Finding, progress
 
 RATE, MOMENTUM = 0.02, 0.9
-#: The largest differences: of losses, as a share of the dense one, and of 0.1 where it is less; of
-#: the gradient for an operand, as a share of its largest entry. On a GPU float32 products are TF32.
+#: The largest differences: of the losses, as a share of the dense loss or, if that is less, of 0.1;
+#: of the gradient of an operand, as a share of its largest entry. A GPU multiplies in TF32.
 TOLERANCE = (1e-5, 1e-3) if jax.default_backend() == "cpu" else (1e-2, 5e-2)
-#: Steps between two looks at the memory; growth of a thousand steps, and of free memory in pieces.
+#: Steps between two measurements of memory; bytes that memory may grow by in a thousand steps, and
+#: by fragmentation.
 EVERY, MOST_BYTES, PIECES = 50, 1e6, 24e6
 #: The share of the seconds whose growth is not counted, and the steps that a loss is the mean of.
 WARM, MEAN = 0.2, 50
@@ -62,7 +63,7 @@ def training(seconds: float, seed: int = 0, least: int = 4) -> list[Finding]:
             for name, value in found.items():
                 seen[name].append(float(value))
             steps += 1
-            # A comparison with NaN is false, so it asks for what is good.
+            # A comparison with NaN is false, so a NaN is not good.
             apart = seen["of loss"][-1], seen["of gradient"][-1]
             good = all(a <= most for a, most in zip(apart, TOLERANCE, strict=True))
             bad = bad or ("" if good else f"step {steps - 1}")
@@ -110,5 +111,5 @@ def _memory(steps: int, first: Any, last: Any, grown: Any) -> list[Finding]:
         Finding("objects of jaxsparse grew by", f"{grown.own}", "0", grown.own <= 0),
         Finding("arrays grew by", f"{grown.arrays}", "0", grown.arrays <= 0),
         Finding("programs compiled", f"{programs}", "2", programs == 2),
-        Finding("looks at the memory", "two" if first else "too few steps"),
+        Finding("memory was measured", "twice" if first else "once: too few steps"),
     ]

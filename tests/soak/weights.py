@@ -1,8 +1,8 @@
 """Large frozen weights, each used and dropped.
 
-JAX knows a jitted function's operands by their tree, which names a weight's plan; what it keeps of
-a tree goes with `jax.clear_caches()`. A weight that is a constant, or used outside of jit, needs
-none of that.
+JAX identifies the operands of a jitted function by their tree, which refers to a weight's plan, and
+keeps the tree until `jax.clear_caches()`. A weight that is a constant, or used outside of jit, is
+freed without it.
 """
 
 import gc
@@ -18,7 +18,7 @@ from soak.memory import held
 from soak.report import Finding, progress
 
 SIDE, KEPT = 1500, 0.1
-#: Weights at the beginning that are not counted, and what the others may take together.
+#: Weights at the beginning that are not counted, and bytes that all others may leave together.
 WARM, MOST_BYTES = 4, 80e6
 
 

@@ -11,7 +11,7 @@
 
 namespace jaxsparse {
 
-// What every executor takes.
+// What every executor reads.
 template <class Call, class Args>
 void FillPruned(const Call& c, Args* args) {
   args->in_type = ToDType(c.x.type);
@@ -25,7 +25,7 @@ void FillPruned(const Call& c, Args* args) {
   args->scratch_bytes = c.scratch_bytes;
 }
 
-// Strips: fills what both handlers share behind `args->geometry`, and runs it.
+// Strips: fills what both handlers share, all but `args->geometry`, and runs it.
 template <class Call>
 xla::ffi::Future RunStrips(const char* handler, xla::ffi::ThreadPool& pool, const Call& c,
                            PrunedArgs* args) {

@@ -24,7 +24,7 @@ ffi::Future RunDots(ffi::ThreadPool& pool, const Call& c) {
   return RunJob<PrunedDotsJob>("pruned_matmul", pool, args);
 }
 
-// Strips take a product as a 1x1 window over an image of one row.
+// Strips compute a product as a 1x1 window over an image of one row.
 ffi::Future PrunedMatmul(ffi::ThreadPool pool, contract::pruned_matmul::Attributes attributes,
                          ffi::RemainingArgs operands, ffi::RemainingRets results) {
   const auto call = contract::pruned_matmul::Decode(attributes, operands, results);

@@ -53,7 +53,7 @@ void PrunedDepthwiseJob::RunRow(int64_t image, int64_t y, const Worker& worker) 
   for (int64_t x = inner_last_; x < args_.geometry.out_w; ++x) RunPixels(image, y, x, 1, worker);
 }
 
-// With the taps that exist for the first of the pixels.
+// Uses, for all of the pixels, the taps that lie in the image for the first of them.
 void PrunedDepthwiseJob::RunPixels(int64_t image, int64_t y, int64_t x, int64_t count,
                                    const Worker& worker) const {
   const ConvGeometry& g = args_.geometry;

@@ -1,8 +1,9 @@
 // A depthwise convolution with a frozen kernel: the work of one call, shared by the workers of a
 // pool.
 //
-// An item is some rows of the result. Where every column of a window exists, a row is one call of
-// the kernel (cpu/tile/pruned/depthwise.h); the pixels at its ends get the taps that exist.
+// An item is some rows of the result. The pixels of a row whose windows lie in the image in every
+// column are one call of the kernel (cpu/tile/pruned/depthwise.h); those at its ends are a call
+// each, with the taps that lie in the image.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 namespace jaxsparse {
 
 struct PrunedDepthwiseArgs {
-  ConvGeometry geometry;  // in_c == out_c, not spread
+  ConvGeometry geometry;  // in_c == out_c, lhs_dilation 1
   DType in_type, out_type;
   Activation activation;
   int64_t rows;            // of an item
@@ -50,7 +51,7 @@ class PrunedDepthwiseJob {
 
   PrunedDepthwiseArgs args_;
   const PrunedIsa& isa_;
-  int64_t inner_first_ = 0, inner_last_ = 0;  // columns where every column of a window exists
+  int64_t inner_first_ = 0, inner_last_ = 0;  // columns whose windows lie in the image
   int64_t tiles_ = 0, workers_ = 0;
   std::optional<WorkEnds> items_;
 };

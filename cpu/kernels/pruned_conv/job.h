@@ -7,7 +7,7 @@
 // (cpu/kernels/pruned_conv/panel.h) and adds it to the sums of every row of its part, which lie in
 // the second-level cache; then the sums become pixels. Entries lie in the order in which they are
 // read, by block and row: the weights of a network come from memory at every call, and a stream is
-// fetched ahead. Parts are balanced by entries.
+// prefetched. Parts are balanced by entries.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Elements on their way in and out, over `Vec`: conversion, activation and rounding. Include after
-// one vec_*.h.
+// Loading and storing elements over `Vec`: conversion, activation and rounding. Include after one
+// vec_*.h.
 #pragma once
 
 #include <cstdint>

@@ -119,7 +119,8 @@ void ActivateBlock(const float* from, int64_t stride, float* to) {
   }
 }
 
-// `from` and `stride` apart from the block: a copy of it would be read before its stores are done.
+// `sums` and `stride` are parameters of their own, not in a changed copy of the block: the copy's
+// fields would be loaded before the stores that make it are done.
 template <bool kRelu>
 void StoreSquares(const PrunedStore& block, const float* sums, int64_t stride) {
   for (int64_t c = 0; c < block.width; c += kTransposeSide) {

@@ -1,5 +1,5 @@
-// Frozen weights times one row of x, one instruction set a unit: an output is a dot product of its
-// entries with what they name of x.
+// Frozen weights times one row of x, one instruction set a unit: an output is the dot product
+// of its kept weights with their inputs.
 //
 // Floor: six bytes an entry, read once and in order; three loads and a multiply-add from the
 // first-level cache. A gather of sixteen inputs takes no less time than sixteen loads.
@@ -14,7 +14,7 @@ namespace {
 
 using jaxsparse::PrunedDots;
 
-// Sums that entries are added to in turn: with one, every entry would wait for the one before it.
+// Sums that entries are added to in turn: with a single one, each addition would wait for the last.
 constexpr int kDotTurns = 4;
 
 void MultiplyDots(const PrunedDots& job) {

@@ -83,8 +83,8 @@ ffi::Error LaunchPruned(const char* op, const PrunedArgs& args, const PrunedWay&
   }
   if (error == cudaErrorNotSupported) {
     return Invalid(op,
-                   "the packed operands are those of another GPU: this one has no clusters, or "
-                   "too little shared memory");
+                   "the packed operands were made for another GPU; this one has no clusters, or "
+                   "too little shared memory: lower the program for this GPU");
   }
   return CudaStatus(op, error);
 }

@@ -50,7 +50,7 @@ class Graph(NamedTuple):
 
 #: (node, x, kernel, bias) -> its result.
 Multiply = Callable[[Node, jax.Array, Any, jax.Array], jax.Array]
-#: Of one token's attention: its products do the work of every head for each.
+#: The most heads of `attention_of_one`: its products do the work of all heads for each head.
 MOST_HEADS = 16
 ACTIVATIONS: dict[str | None, Callable[[jax.Array], jax.Array]] = {
     None: lambda x: x,

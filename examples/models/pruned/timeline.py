@@ -1,4 +1,4 @@
-"""Where a network's time goes: each node alone, by kind, beside the whole."""
+"""Times of each node of a network alone, by kind, beside the time of the whole network."""
 
 import functools
 import time
@@ -12,7 +12,7 @@ from jax import lax
 
 from models.pruned.graph import OPERATORS, Graph, Layer, Multiply, Node, evaluate
 
-#: A loop of a node takes about so many seconds, from LEAST to MOST turns; the fastest of REPEATS.
+#: A node is timed in a loop of about SECONDS, of LEAST to MOST turns: the fastest of REPEATS.
 SECONDS, LEAST, MOST, REPEATS = 0.005, 4, 1000, 7
 
 
@@ -24,7 +24,7 @@ class Span(NamedTuple):
     times: dict[str, float]
 
 
-#: How the kinds of what multiplies by weights begin.
+#: The prefix of the kinds of nodes that multiply by weights.
 LAYER = "layer: "
 REMAINDER = "whole network less its nodes"
 COLUMNS = ["kind of node", "nodes", "runs through", "XLA\n[ms]", "ours\n[ms]"]
@@ -47,8 +47,8 @@ def kind_of(node: Node, layer: Layer | None) -> str:
 
 
 def alone(run: Callable[..., jax.Array], args: Sequence[jax.Array]) -> float:
-    """Milliseconds of `run(*args)` within a compiled program: a loop of it, whose every turn reads
-    an element of the result before, so that none is left out.
+    """Milliseconds of `run(*args)` in a loop within a compiled program. Every turn reads an element
+    of the last turn's result, so that XLA leaves none out.
     """
 
     @jax.jit
@@ -123,7 +123,7 @@ def _layer(
 
 
 def cells(found: Sequence[Span], whole: Mapping[str, float]) -> list[list[str]]:
-    """The rows of the table: kinds, what is left of the `whole` network, and that."""
+    """The rows of the table: the kinds, the remainder, and the `whole` network."""
     forms = list(found[0].times)
     rows = [
         [span.kind, str(span.nodes), "jaxsparse" if span.kind.startswith(LAYER) else "XLA"]

@@ -1,4 +1,4 @@
-"""Accuracy, open pixels and times of the trained networks, on canvases that none has seen."""
+"""Accuracy, open pixels and times of the trained networks, on canvases without training data."""
 
 import functools
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ class Found(NamedTuple):
         shares: of open pixels, by block.
         moved: share of the pixels whose gate is not as in float32.
         different: canvases that the masked forms classify differently.
-        times: milliseconds of a batch by form; "dense" takes every gate as open.
+        times: milliseconds of a batch by form; in "dense" every gate is open.
     """
 
     right: np.ndarray
@@ -44,8 +44,8 @@ class Shown(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The dense control's correct canvases bool[n], the gated networks by their numbers, and what
-    the picture shows.
+    """The canvases bool[n] that the dense control classifies correctly, the gated networks by name,
+    and what the picture shows.
     """
 
     dense: np.ndarray
@@ -54,7 +54,7 @@ class Seen(NamedTuple):
 
 
 def calls_of(config: Config, networks: dict[str, Params]) -> dict[tuple[str, str], Any]:
-    """(numbers, form) -> a compiled call: images -> Gated. ("dense", "dense") is the control."""
+    """(network, form) -> a compiled call: images -> Gated. ("dense", "dense") is the control."""
     found = {("dense", "dense"): _call(config, networks["dense"], "dense", None)}
     for name, bits in BITS.items():
         params = networks[name]

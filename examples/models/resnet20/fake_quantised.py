@@ -1,7 +1,7 @@
 """Fake quantisation: values are rounded to those that few bits can hold, and stay float32.
 
 Weights are symmetric, with a scale for each output channel. What a convolution reads is never
-negative, and has one range for each convolution, which training moves (PACT). Gradients pass
+negative; its range is a trained parameter of the convolution (PACT). Gradients pass
 straight through the rounding. The stem, the gates and the classifier keep 8 bits, as is usual.
 """
 
@@ -21,7 +21,7 @@ def rounded(x: jax.Array, step: jax.Array) -> jax.Array:
 
 
 def activations(x: jax.Array, limit: jax.Array, bits: int) -> jax.Array:
-    """x >= 0, clipped at `limit` f32[], in 2**bits values. Clipped values move the limit."""
+    """x >= 0, clipped at `limit` f32[], in 2**bits values; clipped values train the limit."""
     limit = jnp.abs(limit).astype(x.dtype)
     return rounded(jnp.minimum(x, limit), lax.stop_gradient(limit) / (2**bits - 1))
 

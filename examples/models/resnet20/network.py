@@ -1,4 +1,4 @@
-"""What is trained and how: the stages, the ranges that few bits start with, the stored weights."""
+"""The stages of the training, the initial ranges for few bits, and the stored weights."""
 
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ SIDE, TARGET = 128, 0.4
 WEIGHTS = Path(__file__).with_name("weights.npz")
 #: Bits of each gated network: None is float32.
 BITS = {"float32": None, "int8": 8, "int4": 4}
-#: Each starts from the one that is named: the dense control is trained on as long as the gates.
-#: Eight bits need no training: the largest values of a batch are ranges enough.
+#: Each stage starts from the one named. The dense control is trained for as many further steps as
+#: the gates. Eight bits need no training: the largest values of a batch are good enough ranges.
 STAGES = {
     "first": (None, Stage("dense", 1000, 4e-3, normalised=True)),
-    "dense": ("first", Stage("dense, on", 500, 5e-4, seed=1)),
+    "dense": ("first", Stage("dense, continued", 500, 5e-4, seed=1)),
     "float32": ("first", Stage("gated", 500, 1e-3, gated=True, noisy=True, seed=1)),
     "int8": ("float32", Stage("gated, int8", 0, 1e-4, gated=True, bits=8, seed=2)),
     "int4": ("float32", Stage("gated, int4", 200, 5e-4, gated=True, bits=4, seed=2)),
@@ -31,10 +31,12 @@ def with_ranges(config: Config, params: Params, images: jax.Array) -> Params:
     """The parameters, with the largest value that each convolution of a block reads of `images`.
 
     Raises:
-        ValueError: for a network of bottlenecks, whose ranges nothing here trains.
+        ValueError: for a network of bottlenecks: only blocks of two convolutions have ranges.
     """
     if config.bottleneck:
-        raise ValueError(f"{config.name} has bottlenecks; blocks of two convolutions have ranges")
+        raise ValueError(
+            f"{config.name} has bottlenecks; only blocks of two convolutions have ranges"
+        )
     x = jax.nn.relu(model.xla_conv(params["stem"], images, config.stride))
     blocks = []
     for block, (_, stride) in zip(params["blocks"], config.blocks, strict=True):
@@ -50,13 +52,13 @@ def with_ranges(config: Config, params: Params, images: jax.Array) -> Params:
 def trained(
     config: Config, canvases: Canvases, steps: int | None = None, target: float = TARGET
 ) -> dict[str, Params]:
-    """Every stage: the dense control, and the gated networks by their numbers.
+    """Run every stage: the dense control, and the gated networks, by name.
 
     Args:
         config: ResNet-20 for the canvases' side.
         canvases: to train on.
         steps: of each stage, in place of its own.
-        target: share of the pixels that the gates shall leave open.
+        target: share of the pixels that the gates should leave open.
     """
     found: dict[str, Params] = {}
     for name, (before, stage) in STAGES.items():
@@ -81,7 +83,7 @@ def store(networks: dict[str, Params], path: Path) -> None:
 
 
 def load(config: Config, path: Path = WEIGHTS) -> dict[str, Params]:
-    """The stored networks, f32 of what is stored in 16 bits."""
+    """The stored networks, converted from 16 bits to float32."""
     plain = model.initial(config)
     ranged = {"blocks": [block | {"ranges": jnp.zeros(2)} for block in plain["blocks"]]}
     shapes = dict.fromkeys(("dense", "float32"), plain)

@@ -1,4 +1,4 @@
-"""Trains a gated network: dense first, from there with gates, or in few bits."""
+"""One stage of training a gated network: dense, with gates, or in few bits."""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from models.gated_resnet import Config, Params
 from models.resnet20 import fake_quantised, normalised
 
 BATCH = 32
-#: Canvases whose statistics are folded.
+#: Canvases whose statistics are folded into the parameters.
 FOLDED = 1024
 PENALTY = 4.0
 #: Noise on the gates falls from 1 to 0 over this share of the steps.
@@ -26,9 +26,17 @@ ADAM = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam())
 
 
 class Stage(NamedTuple):
-    """A training: its name and steps, the highest rate, whether batches are normalised (dense only,
-    folded afterwards), with gates or dense, with noise on the gates or none, in how many bits
-    (None: float32), and the seed of batches and noise.
+    """One stage of the training.
+
+    Attributes:
+        name: for the progress.
+        steps: batches.
+        rate: the highest learning rate.
+        normalised: whether batches are normalised (dense only), and this is folded afterwards.
+        gated: with gates; else dense.
+        noisy: whether the gates get noise.
+        bits: of values; None: float32.
+        seed: of batches and noise.
     """
 
     name: str

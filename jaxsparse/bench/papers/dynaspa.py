@@ -154,7 +154,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "Table 4",
-        "what looking at the mask costs",
+        "costs of reading the mask",
         "the worst of its GPUs, density .1",
         "the times of `pack_mask` and of `tile_index` (with the bits), by themselves, as shares of "
         "the time of the same convolution that is given a mask",

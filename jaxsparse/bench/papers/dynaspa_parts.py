@@ -1,5 +1,5 @@
 """Parts of DynaSpa's evaluation beside its convolutions: gathers and scatters around a dense
-product, attention over kept tokens, and what looking at the mask costs.
+product, attention over kept tokens, and the costs of reading the mask.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -179,7 +179,7 @@ def _tiles(mask: jax.Array, implementation: Implementation) -> jax.Array:
 def _looking(
     density: float, setting: Setting, look: Callable[[jax.Array, Implementation], jax.Array]
 ) -> Comparison:
-    """What looks at a mask, beside its reference."""
+    """A function that reads a mask, beside its reference."""
 
     def draw(seed: int) -> jax.Array:
         (mask,) = make_masks("blobs", FREQUENT.mask_shape, density, seed=seed)

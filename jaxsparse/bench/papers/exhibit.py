@@ -85,7 +85,7 @@ def drawings(label: str, what: str = "how the method works") -> Exhibit:
 
 
 def trained(label: str, title: str, data: str, more: str = "") -> Exhibit:
-    """An exhibit of networks trained on data that is not available here, and what there is."""
+    """An exhibit of networks trained on data that is not available; `more`: what comes closest."""
     why = f"it needs networks that are trained on {data}; they and the data are not available."
     return Exhibit(label, title, data, missing=f"{why} {more}".rstrip())
 

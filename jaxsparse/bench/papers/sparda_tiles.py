@@ -1,7 +1,7 @@
 """SparDA's Table 2: the tile that the cover cost of a mask chooses (Algorithm 2), for a sample of
 masks, among all tiles that `masked_matmul` has here for blocks of one column.
 
-A strip of r rows takes each column that one of its rows keeps: a data tile of r x 1. The dense
+A strip of r rows multiplies each column that one of its rows keeps: a data tile of r x 1. The dense
 product is a strip of all rows. Costs are measured with nothing masked.
 """
 
@@ -35,7 +35,7 @@ REPORTED = {
 }
 #: Rows of the data tiles on a GPU; on a CPU the variants' table has them.
 GPU_ROWS = {"sorted": 32, "wide": 64, "tall": 128}
-#: The variant that takes blocks of whole pieces of rows only, and the rows of a piece.
+#: The variant that runs only blocks of whole pieces of rows, and the rows of a piece.
 PIECES, PIECE_ROWS = "sorted", 32
 SAMPLES = 3
 DEFAULT = "default"

@@ -61,8 +61,8 @@ def provenance(command: str = "") -> Provenance:
 
 
 def commit() -> str:
-    """The commit of the checkout that the working directory is in, "+changes" when it was edited
-    elsewhere than in benchmarks/results, where runs write; "" outside of one.
+    """The commit of the checkout that holds the working directory, with "+changes" if files other
+    than those that runs write (benchmarks/results) were edited; "" outside of a checkout.
     """
 
     def git(*args: str) -> str:
@@ -108,7 +108,7 @@ def device_slug(name: str) -> str:
 
 def command_line() -> str:
     """How this process was started: `jaxsparse ...`, `python -m <module> ...`, or `python <file>.py
-    ...`, the file relative to the working directory where it is below it.
+    ...`, the file relative to the working directory if it is below that.
     """
     started = Path(sys.argv[0]).resolve()
     first = ["jaxsparse"]

@@ -34,7 +34,7 @@ def taken_grid(grid: Grid, q_blocks: jax.Array | None, kv_blocks: jax.Array | No
     """The blocks of what is taken.
 
     Raises:
-        ValueError: where the last block is cut: among others it would end inside of the mask.
+        ValueError: if the last block is incomplete: elsewhere it would end inside the mask.
     """
     q_len, kv_len = grid.q_len, grid.kv_len
     if q_blocks is not None:
@@ -57,8 +57,8 @@ def _check_uncut(name: str, length: int, block: int) -> None:
 
 @functools.partial(jax.jit, static_argnums=2)
 def codes_at(codes: jax.Array, blocks: jax.Array, axis: int) -> jax.Array:
-    """`codes` int32[b, h, Q, C] at these blocks int32[n] along axis 2 or 3; one that does not exist
-    has nothing listed.
+    """`codes` int32[b, h, Q, C] at these blocks int32[n] along axis 2 or 3; a block that does
+    not exist lists nothing.
     """
     size = codes.shape[axis]
     shape = [*codes.shape]

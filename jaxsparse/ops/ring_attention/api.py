@@ -108,12 +108,12 @@ def ring_attention(
 
     Keys and values go around the devices in D steps (`jax.lax.ppermute`); no device holds more than
     its own and those of a step. Each step computes the blocks that the mask keeps of the device's
-    queries and the visiting keys, and steps are merged in float32 by their log-sum-exp. A step
+    queries and the keys of the step, and steps are merged in float32 by their log-sum-exp. A step
     without kept blocks costs its transfer, and writing zeros. The gradient is a second ring, in
-    which float32 gradients of the keys and values travel along. The result of each step is rounded
-    to the dtype of q; everything else is as in `js.sparse_attention`.
+    which float32 gradients of the keys and values are passed on with them. The result of each step
+    is rounded to the dtype of q; everything else is as in `js.sparse_attention`.
 
-    The devices wait for each other in every step, so that the slowest one counts. With a causal
+    The devices wait for each other in every step, so the slowest one sets the time. With a causal
     mask the last device has D times the blocks of the first: give device i the chunks i and
     2 * D - 1 - i of 2 * D chunks (`BlockMask.take` permutes the mask; "Several devices" in the
     documentation shows how), and all have the same number in every step.
@@ -125,10 +125,10 @@ def ring_attention(
         q: float32, bfloat16 or float16 [B, T, N, H], this device's queries.
         k: same dtype, [B, S, K, H], this device's keys; K divides N, as in `js.sparse_attention`.
         v: same dtype, [B, S, K, Hv], this device's values.
-        block_mask: a `js.BlockMask` of all D * S keys, and of this device's T queries or of all
-            D * T, of which the device takes its own; its batch is B or 1, its heads N or 1. S is a
-            multiple of its blocks of keys and, with a mask of all queries, T of its blocks of
-            queries.
+        block_mask: a `js.BlockMask` of all D * S keys, and either of this device's T queries or of
+            all D * T queries, of which the device uses its own rows; its batch is B or 1, its heads
+            N or 1. S is a multiple of its block of keys; with a mask of all queries, T is a
+            multiple of its block of queries.
         axis_name: the name of the mesh axis, or a tuple of names.
         scale: a static number; None: 1 / sqrt(H).
         bias: float32 or the dtype of q, [B or 1, N or 1, T or 1, D * S or 1]: of this device's
@@ -145,9 +145,9 @@ def ring_attention(
         [B, T, N, Hv] in the dtype of q; with `return_lse` also float32[B, N, T].
 
     Raises:
-        TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument; for a
-            shard that ends inside of a block; for an axis that the `jax.shard_map` around the call
-            does not have; ValueError when a named implementation cannot run.
+        TypeError, ValueError: for a wrong rank, shape, dtype or option, naming the argument.
+        ValueError: if a shard ends inside a block, if no `jax.shard_map` around the call has the
+            axis, or if a named implementation cannot run.
     """
     check_dropout(dropout)
     return_lse = check_bool("return_lse", return_lse)

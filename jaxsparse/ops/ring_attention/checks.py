@@ -14,19 +14,21 @@ from jaxsparse.select.config import settings
 
 
 def check_lengths(mask: BlockMask, devices: int, q: jax.Array, k: jax.Array) -> None:
-    """The mask is of all keys, and of this device's queries or all; shards end between blocks."""
+    """Raise unless the mask has all keys, and this device's queries or all, and shards end between
+    blocks.
+    """
     (block_q, block_kv), keys, queries = mask.block_size, k.shape[1], q.shape[1]
     if mask.kv_len != devices * keys:
         raise ValueError(
             f"k has {keys} tokens (shape {k.shape}, {LAYOUT}) on each of {devices} devices, "
-            f"{devices * keys} together; block_mask is of kv_len={mask.kv_len}: it takes a mask of "
-            "the keys of all devices"
+            f"{devices * keys} together; block_mask is of kv_len={mask.kv_len}: make it for the "
+            f"keys of all devices, kv_len={devices * keys}"
         )
     if mask.q_len not in (queries, devices * queries):
         raise ValueError(
             f"q has {queries} tokens (shape {q.shape}, {LAYOUT}) on each of {devices} devices; "
-            f"block_mask is of q_len={mask.q_len}: it takes a mask of this device's {queries} "
-            f"queries, or of all {devices * queries}"
+            f"block_mask is of q_len={mask.q_len}: make it for this device's {queries} queries, or "
+            f"for all {devices * queries}"
         )
     sides = [("k", keys, "kv", block_kv)]
     if mask.q_len != queries:
@@ -36,7 +38,7 @@ def check_lengths(mask: BlockMask, devices: int, q: jax.Array, k: jax.Array) -> 
             raise ValueError(
                 f"{name} has {length} tokens on each of {devices} devices, which is not a multiple "
                 f"of block_{side}={block} of block_mask: pad the sequence to a multiple of "
-                f"{devices} * {block} = {devices * block}, or make the mask of smaller blocks"
+                f"{devices} * {block} = {devices * block}, or give the mask smaller blocks"
             )
 
 

@@ -2,11 +2,11 @@
 
 In each step a device attends with its queries to the keys that it holds, and passes them on; the
 transfer does not depend on the step's result, so that XLA can run both at once. Results are merged
-by their log-sum-exp. The gradient is a second ring, from the log-sum-exp over all keys: the
-gradients of keys and values travel after these, one step behind.
+by their log-sum-exp. The gradient is a second ring, which uses the log-sum-exp over all keys: the
+gradients of keys and values are passed on as these are, one step later.
 
-The steps are a loop: without it XLA may start all transfers at once, and a device would hold the
-keys of all others.
+The steps run in a loop: if they were unrolled, XLA could start all transfers at once, and a device
+would hold the keys of all others.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class Rows(NamedTuple):
 
 #: q, k, v, rows, out, lse.
 Saved = tuple[jax.Array, jax.Array, jax.Array, Rows, jax.Array, jax.Array]
-#: dq, and dk and dv of the keys that are here, in float32.
+#: dq, and dk and dv of the keys that this device holds, in float32.
 Sums = tuple[jax.Array, Pair]
 
 
 class Step(NamedTuple):
-    """The part of `Rows` that concerns the keys of one step; `shift` float32[N, 1] is what their
-    scores are to be moved by: the kernels count positions from the first key and the first query.
+    """The part of `Rows` for the keys of one step. `shift` float32[N, 1] is to be added to their
+    scores: the kernels apply `slopes` to positions that count from the first key and query given.
     """
 
     mask: Mask
@@ -86,7 +86,7 @@ class _Steps:
         self.lists = lists_of_shards(rows.codes, ring.devices)
 
     def at(self, number: Number) -> Step:
-        """What concerns the keys of step `number`: those that began that many devices before."""
+        """The part for step `number`: the keys of the device `number` places before this one."""
         rows, devices = self.rows, np.int32(self.ring.devices)
         owner = jax.lax.rem(rows.me + devices - jnp.int32(number), devices)
         lists = [jax.lax.dynamic_index_in_dim(v, owner, keepdims=False) for v in self.lists]
@@ -171,7 +171,7 @@ def _attend_bwd(ring: Ring, saved: Saved, cotangent: Pair):
         return dq, (dk, dv)
 
     def added(number: Number, kv: Pair, before: Sums) -> Sums:
-        """With a step's own; what was summed for these keys comes from where they were."""
+        """The sums with this step's; those of its keys come from the device that held them."""
         dk, dv = ring.passed_on(before[1])
         dq, own = found(number, kv)
         return before[0] + dq, (dk + own[0], dv + own[1])

@@ -12,8 +12,8 @@ from jaxsparse.select.table import Measured
 LANES = 16
 _ALIGN = 64
 _ITEMS = 4  # of each worker
-# Nanoseconds of one worker, for each vector of 16 channels: `tap` a multiply-add, `pixel` a result;
-# microseconds of a call.
+# Nanoseconds of one worker, for each vector of 16 channels: `tap` a multiply-add, `pixel` a result.
+# Microseconds: `call` a call, `alone` the work below which one worker does all of it.
 _MEASURED = Measured("pruned_depthwise", "cpu")
 
 
@@ -35,7 +35,7 @@ def reason_against(problem: Problem) -> str | None:
     if problem.channels_first:
         return "it takes images with their channels last (NHWC)"
     if geo.lhs_dilation != (1, 1):
-        return "it takes no spread images, as in the gradient of a strided convolution"
+        return "it does not run gradients of strided convolutions (lhs_dilation other than 1)"
     if 0 in (*problem.out_hw, pattern.n_out):
         return "the result is empty"
     if not np.array_equal(pattern.indices // pattern.taps, pattern.rows):
@@ -56,7 +56,7 @@ def cost(problem: Problem) -> float:
 
 
 def pack(problem: Problem, candidate: object = None) -> Packed:
-    """The operands: a number for every kept tap and channel, a zero where a channel prunes it."""
+    """The operands: for every kept tap the weight of every channel, 0 where a channel prunes it."""
     pattern, kept = problem.pattern, _kept(problem)
     order = np.full((len(kept), pattern.n_out), -1, np.int32)
     place = np.searchsorted(kept, pattern.indices % pattern.taps)

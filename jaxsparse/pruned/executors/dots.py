@@ -1,5 +1,5 @@
-"""The CPU's executor of products of one row: an output is a dot product of its entries with what
-they name of x (docs/packed.md, executor 1).
+"""The CPU's executor of products of one row: an output is the dot product of its kept weights with
+their inputs (docs/packed.md, executor 1).
 """
 
 import numpy as np
@@ -12,8 +12,8 @@ from jaxsparse.select.table import Measured
 
 MOST_INPUTS = 1 << 16  # an input is named by 16 bits
 _ALIGN = 64
-# Nanoseconds of one worker: `entry` an entry, `output` an output. Microseconds: a call, and the
-# least `part` that another worker is called for.
+# Nanoseconds of one worker: `entry` an entry, `output` an output. Microseconds: `call` a call,
+# `part` the least work that is worth another worker.
 _MEASURED = Measured("pruned_dots", "cpu")
 
 
@@ -37,7 +37,7 @@ def _work(problem: Problem) -> float:
 
 
 def _parts(problem: Problem) -> int:
-    """Runs of outputs, so many that each is worth calling another worker for."""
+    """How many runs of outputs there are; each is worth another worker."""
     most = min(4 * workers(), -(-problem.pattern.n_out // 16)) if workers() > 1 else 1
     return int(max(min(_work(problem) // _MEASURED("part"), most), 1))
 

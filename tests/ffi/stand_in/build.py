@@ -1,5 +1,5 @@
-"""Links the stand-in: `python build.py <folder>` makes `<folder>/_cuda.so` of what a build of the
-CUDA module left under `build/`, its handlers and kernels, and of `driver/` in place of NVIDIA's
+"""Links the stand-in: `python build.py <folder>` makes `<folder>/_cuda.so` from the handlers and
+kernels that a build of the CUDA module left under `build/`, with `driver/` in place of NVIDIA's
 runtime.
 """
 
@@ -21,7 +21,7 @@ def built(root: Path) -> Path:
     """The folder of the module's build that this Python can load.
 
     Raises:
-        SystemExit: saying what to run, where there is none.
+        SystemExit: if there is none; the message says what to run.
     """
     minor = sys.version_info.minor
     tag = f"cp3{minor}-cp3{minor}" if minor < 12 else "cp312-abi3"
@@ -29,8 +29,8 @@ def built(root: Path) -> Path:
     folder = root / f"build/{tag}-{platform}"
     if not (folder / "CMakeFiles/_cuda.dir").is_dir():
         sys.exit(
-            f"{folder.relative_to(root)} holds no CUDA module, which the stand-in is linked of: "
-            "run `make wheel`, or `make test JAXSPARSE_CUDA=ON` with this Python, and this again"
+            f"{folder.relative_to(root)} holds no CUDA module, which the stand-in is linked from: "
+            "run `make wheel`, or `make test JAXSPARSE_CUDA=ON` with this Python, then this again"
         )
     return folder
 
@@ -47,7 +47,7 @@ def kernels_of(folder: Path) -> Path:
     """The static library of the kernels, as the module's link names it."""
     found = re.search(r"(\S*libjaxsparse_kernels\.a)", (folder / "build.ninja").read_text())
     assert found, f"{folder}/build.ninja"
-    return folder / found[1]  # an absolute path stays what it is
+    return folder / found[1]  # which may be an absolute path
 
 
 def compile_driver(folder: Path, out: Path) -> list[Path]:
@@ -67,7 +67,11 @@ def compile_driver(folder: Path, out: Path) -> list[Path]:
 
 
 def link(folder: Path, out: Path) -> Path:
-    """The library: only the runtime's symbols that `driver/` has are found, or the link fails."""
+    """Link the library.
+
+    Raises:
+        SystemExit: if `driver/` lacks a function of the runtime; the message names it.
+    """
     made = out / "_cuda.so"
     objects = [
         *sorted((folder / "CMakeFiles/_cuda.dir").rglob("*.o")),

@@ -1,9 +1,9 @@
 """Calls of handlers, drawn from their contracts.
 
-`samples/*.toml` has rows of sizes and attributes that stand in place of a contract's own `sample`:
-what tensor-core kernels and several variants take, and sizes near the limits; nothing is allocated.
-A row is drawn from for each of its variants and each element type. `given`, `absent`: operands that
-are there, or not. `often`: so many times as many calls.
+`samples/*.toml` has rows of sizes and attributes that replace those of a contract's own `sample`:
+what tensor-core kernels and single variants require, and sizes near the limits; nothing is
+allocated. Calls are drawn from a row for each of its variants and each element type. `given`,
+`absent`: operands that are given, or not. `often`: multiplies the number of calls.
 """
 
 import copy
@@ -34,8 +34,8 @@ def handlers() -> list[str]:
 
 
 def valid(name: str, seed: int, count: int) -> Iterator[Call]:
-    """So many calls from each row of a handler's samples, each of its variants there, and each of
-    its element types.
+    """`count` calls for each row of a handler's samples, each variant in the row, and each element
+    type.
     """
     contract = draw.handlers("cuda")[name]
     rng = np.random.default_rng(seed)
@@ -50,7 +50,7 @@ def valid(name: str, seed: int, count: int) -> Iterator[Call]:
 
 
 def spoilt(name: str, seed: int, count: int) -> Iterator[tuple[Call, str]]:
-    """Valid calls with one thing changed each, and what that is."""
+    """`count` valid calls with one thing changed in each, and what was changed."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         call, change = spoil.spoil(draw.draw(draw.handlers("cuda")[name], rng), rng)
@@ -58,9 +58,7 @@ def spoilt(name: str, seed: int, count: int) -> Iterator[tuple[Call, str]]:
 
 
 def exact(stand_in: StandIn, call: Call, device: int) -> Call | None:
-    """The call with the smallest workspace that its handler says it takes; None where it says
-    nothing.
-    """
+    """The call with the smallest workspace that its handler asks for; None if it asks for none."""
     workspaces = [
         i for i, r in enumerate(draw.handlers("cuda")[call.handler].results) if r.workspace
     ]
@@ -79,7 +77,7 @@ def _sized(call: Call, place: int, size: int) -> Call:
 
 
 def _drawn(contract: Any, row: dict[str, Any], rng: np.random.Generator) -> draw.Call:
-    """A call in which the arrays that the row calls given are, and those that it calls absent."""
+    """A call that has the operands in the row's `given`, and lacks those in its `absent`."""
     for _ in range(10_000):
         call = draw.draw(contract, rng)
         sizes = {name: int(np.prod(shape)) for name, shape, _ in call.operands}

@@ -1,4 +1,4 @@
-"""Calls of the handlers of pruned weights: every executor, with every tile that it may take."""
+"""Calls of the handlers of pruned weights: every executor, with some of its tiles."""
 
 import functools
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def problems() -> Iterator[tuple[Any, tuple[int, ...], str, PrunedParams]]:
 
 
 def calls(count: int) -> Iterator[tuple[Call, str]]:
-    """Each call, with `count` of an executor's tiles a problem, and the executor's name."""
+    """Each call, and the name of its executor; at most `count` tiles of an executor per problem."""
     for weight, shape, dtype, params in problems():
         x = jax.ShapeDtypeStruct(shape, np.dtype(dtype))
         problem = params.problem("cuda", x)
@@ -73,7 +73,7 @@ def calls(count: int) -> Iterator[tuple[Call, str]]:
 
 
 def _candidates(executor: Any, problem: Any, count: int) -> list[Any]:
-    """So many of an executor's tiles, from first to last; of windows, the first of each kernel."""
+    """`count` of an executor's tiles, from first to last; of `windows` also one for each kernel."""
     every = executor.candidates(problem)
     found = every[:: -(-len(every) // count)]
     if executor.name == "windows":

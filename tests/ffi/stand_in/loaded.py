@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
 
 def _stages(registered: Any) -> tuple[ctypes.c_void_p | None, ctypes.c_void_p]:
-    """The functions of a handler: what runs before every execution, and the execution."""
+    """The functions of a handler: the one before every execution (or None), and the execution."""
     stages = registered if isinstance(registered, dict) else {"execute": registered}
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype = ctypes.c_void_p
@@ -66,13 +66,13 @@ def _numbers(call: Call) -> list[int]:
 
 
 def load(library: Path) -> Any:
-    """Import the library as the package's own CUDA module; its functions of C.
+    """Import the library as the package's own CUDA module; returns its C functions.
 
     Raises:
-        ImportError: where the package has loaded another one already.
+        ImportError: if the package is imported already.
     """
     if MODULE in sys.modules or "jaxsparse" in sys.modules:
-        raise ImportError("the stand-in is loaded before jaxsparse is imported")
+        raise ImportError("load the stand-in before jaxsparse is imported")
     loader = ExtensionFileLoader(MODULE, str(library))
     spec = importlib.util.spec_from_loader(MODULE, loader)
     assert spec is not None
@@ -102,11 +102,11 @@ class StandIn:
 
     @property
     def handlers(self) -> list[str]:
-        """Their names, without prefix."""
+        """The names of the handlers, without prefix."""
         return sorted(self._stages)
 
     def run(self, call: Call, device: int) -> tuple[str, list[str]]:
-        """The handler's error, or nothing; and what the runtime refused."""
+        """The handler's error, or ""; and what the runtime refused."""
         initialize, execute = self._stages[call.handler]
         if self._encoded[0] is not call:
             numbers = np.asarray(_numbers(call), np.int64)
@@ -124,7 +124,7 @@ class StandIn:
         return error, self.faults()
 
     def faults(self) -> list[str]:
-        """What the runtime refused since the last time."""
+        """What the runtime has refused since the last call of this."""
         return self._c.StandInFaults().decode().splitlines()
 
     def launches(self) -> dict[str, list[int | None]]:

@@ -18,7 +18,7 @@ DTYPES |= {"bf16": ml_dtypes.bfloat16, "f64": np.float64, "i64": np.int64, "ui64
 
 
 def calls_of(function: Callable[..., Any], *operands: Any) -> list[Call]:
-    """Every call of a handler of ours that `function` makes where it is lowered for CUDA: those of
+    """Every call of a handler of the package that `function` makes when it is lowered for CUDA, in
     all branches of a switch.
     """
     lowered = jax.jit(function).trace(*operands).lower(lowering_platforms=("cuda",))

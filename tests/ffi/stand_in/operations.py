@@ -13,7 +13,7 @@ from fuzz.ways import floats_of
 
 import jaxsparse as js
 
-#: Layers of a stack that is one launch on a Hopper: (channels, layers).
+#: Stacks that are one launch on a Hopper GPU: (channels, layers).
 STACKS = [(32, 1), (64, 3)]
 #: Problems that exchange rows between devices run no handler of their own.
 OPS = [op for op in problems.OPS if op != "dispatch"]
@@ -21,7 +21,7 @@ SEED = 1
 
 
 def calls(count: int) -> Iterator[tuple[Call, str]]:
-    """Each call of so many problems of each operation and of their gradients, and the operation."""
+    """The calls of `count` problems of each operation and of their gradients, and the operation."""
     for number in range(count):
         for op in OPS:
             problem, drawn = problems.draw(op, SEED, number)

@@ -1,4 +1,4 @@
-"""A machine with one GPU, for what is traced here: JAX sees it, and nothing can run on it."""
+"""A pretended GPU: what is traced here is lowered for it, and nothing can run on it."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ class Gpu:
     platform: str = "gpu"
 
 
-#: By the name of the stand-in's device; numbers as in `driver/devices.h`.
+#: The stand-in's device -> what JAX says of it; numbers as in `driver/devices.h`.
 GPUS = {
     "sm_90": Gpu("NVIDIA H100 80GB HBM3", "9.0", 132, 227 << 10),
     "sm_80": Gpu("NVIDIA A100-SXM4-80GB", "8.0", 108, 163 << 10),
@@ -34,7 +34,7 @@ GPUS = {
 
 @contextlib.contextmanager
 def pretend(name: str) -> Iterator[None]:
-    """JAX's CUDA device is the one of GPUS. Once in a process: what is traced here is kept."""
+    """JAX's CUDA device is `GPUS[name]`. Use one name in a process: JAX caches what is traced."""
     real = jax.devices
 
     def devices(backend: Any = None) -> Any:

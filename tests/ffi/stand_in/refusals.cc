@@ -1,5 +1,5 @@
-// What the stand-in's runtime refuses, a case each: prints those that it does not, and returns how
-// many. `test_driver.py` runs it.
+// Cases that the stand-in's runtime accepts or refuses. Prints the cases with a wrong answer, and
+// returns their number. `test_driver.py` runs it.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -122,7 +122,7 @@ int main() {
     c.run();
     const std::string noted = TakeFaults();
     const bool right = *c.wanted == 0 ? noted.empty() : noted.find(c.wanted) != std::string::npos;
-    if (!right) printf("'%s' was wanted, and noted was '%s'\n", c.wanted, noted.c_str());
+    if (!right) printf("expected '%s', found '%s'\n", c.wanted, noted.c_str());
     wrong += !right;
   }
   return wrong;

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[3]
-#: What every variant runs on.
+#: The device that runs every variant.
 HOPPER = "sm_90"
-#: Handlers whose attribute `variant` is the number of a row of these tables.
+#: Handler -> the tables (cuda/variants) whose rows its attribute `variant` numbers.
 TABLES = {"masked_conv": ("masked_conv", "masked_conv_mma")}
 TABLES |= {name: (name,) for name in ("masked_conv_dkernel", "masked_matmul", "grouped_matmul")}
 
@@ -31,7 +31,7 @@ def numbered() -> set[str]:
 
 
 def report(results: list[dict[str, Any]]) -> int:
-    """Print it; 1 where something is wrong."""
+    """Print the results of the processes; 1 if something is wrong or lacking."""
     ran, refused, launches = (collections.Counter[str]() for _ in range(3))
     wrong: dict[str, dict[str, Any]] = {}
     variants = set[str]()

@@ -1,10 +1,10 @@
 """Runs the CUDA handlers on a machine without a GPU: `python run.py <library>`, with a library of
-`build.py`. Prints a table, what is wrong, and the kernels that no call launched; exits 1 when there
+`build.py`. Prints a table, what is wrong, and the kernels that no call launched; exits 1 if there
 is either.
 
-Two kinds of calls, in processes of their own: drawn from the contracts, with exact workspaces and
-spoilt, on every device; and those that the operations, and the executors of pruned weights, make
-where JAX sees one of the devices, on that device.
+There are two kinds of calls, in processes of their own. Calls drawn from the contracts run on every
+device, also with exact workspaces, and made invalid. Calls of the operations, and of the executors
+of pruned weights, are lowered for one of the devices, and run on it.
 """
 
 import argparse
@@ -21,23 +21,23 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from ffi.stand_in.loaded import Call, StandIn
 
-#: An error that names nothing but the runtime's own code.
-SPEECHLESS = re.compile(r"CUDA error \d+ of the stand-in")
-#: Packed arrays have many sizes, of which the executors say that one is wrong.
+#: An error that gives only the runtime's own code.
+UNEXPLAINED = re.compile(r"CUDA error \d+ of the stand-in")
+#: Packed arrays have many sizes: an executor says only that one of them is wrong.
 PACKED = "packed operands do not fit the executor"
 DEVICES = ("sm_90", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120")
-#: Of the devices: problems of each operation, and tiles of each executor. The first has most
-#: kernels.
+#: Problems of each operation, and tiles of each executor, by device; 1 on the others. The first
+#: device has the most kernels.
 PROBLEMS, TILES = {"sm_90": 4}, {"sm_90": 6}
 
 
 class Job:
-    """Calls, and what came of them. `trace`: each is named on stderr before it runs."""
+    """Runs calls and counts the results. `trace`: prints each call to stderr before it runs."""
 
     def __init__(self, library: Path, trace: bool):
         self.stand_in, self.trace = StandIn(library), trace
         images = self.stand_in.launches().values()
-        #: Those that the library has code for.
+        #: The devices that the library has code for.
         self.devices = [i for i in range(len(DEVICES)) if any(k[i] is not None for k in images)]
         self.ran: collections.Counter[str] = collections.Counter()
         self.refused: collections.Counter[str] = collections.Counter()
@@ -45,15 +45,15 @@ class Job:
         self.wrong: dict[str, dict[str, Any]] = {}
 
     def run(self, call: Call, device: int, why: str, must_run: bool = False) -> str:
-        """One call; `why`: where it comes from. The handler's error."""
+        """Run one call; `why`: where it comes from. Returns the handler's error, or ""."""
         if self.trace:
             print(f"{why} on {DEVICES[device]}: {call}", file=sys.stderr)
         error, faults = self.stand_in.run(call, device)
         (self.refused if error else self.ran)[call.handler] += 1
         if not error and "variant" in call.attributes:
             self.variants.add(f"{call.handler} {call.attributes['variant']}")
-        speechless = SPEECHLESS.search(error) and PACKED not in error
-        if faults or speechless or (error and must_run):
+        unexplained = UNEXPLAINED.search(error) and PACKED not in error
+        if faults or unexplained or (error and must_run):
             text = f"{call.handler}: " + ("; ".join(faults) or error)
             kind = re.sub(r"\d{2,}", "N", text)
             new = {"text": text, "call": f"{why}: {call}", "devices": []}
@@ -75,7 +75,7 @@ class Job:
 
 
 def drawn(job: Job, count: int) -> None:
-    """From the contracts: valid, with exact workspaces, and spoilt."""
+    """Run calls from the contracts: valid, with exact workspaces, and made invalid."""
     from ffi.stand_in import drawn
 
     for name in drawn.handlers():
@@ -91,7 +91,7 @@ def drawn(job: Job, count: int) -> None:
 
 
 def operations(job: Job, name: str) -> None:
-    """What the operations, and the executors of pruned weights, make on a GPU."""
+    """Run the calls that the operations and the executors of pruned weights make on a GPU."""
     import jax
     from ffi.stand_in import frozen
     from ffi.stand_in import operations as ops
@@ -108,7 +108,7 @@ def operations(job: Job, name: str) -> None:
 
 
 def start(library: Path, kind: str, count: int, trace: bool = False) -> dict[str, Any]:
-    """The result of a process; where it dies, the call that it died in."""
+    """Start a process; returns its result or, if it died, the call that it died in."""
     options = ["--kind", kind, "--count", str(count), *(["--trace"] if trace else [])]
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", __file__, str(library), *options],

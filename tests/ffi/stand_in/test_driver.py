@@ -1,4 +1,4 @@
-"""The runtime of the stand-in refuses what NVIDIA's refuses, and nothing else."""
+"""The stand-in's runtime refuses what NVIDIA's runtime refuses, and accepts the rest."""
 
 import shutil
 import subprocess

@@ -36,9 +36,7 @@ def route(draw: Draw) -> Problem:
 
 
 def top_experts(draw: Draw) -> Problem:
-    """Logits in eighths, so that equal ones occur and are equal everywhere, or any: those have
-    derivatives.
-    """
+    """Logits in eighths, some of which are exactly equal; or any logits, which have derivatives."""
     tokens, experts = draw.lead(90), draw.size(70)
     top_k, normalize, masked = draw.size(experts), draw.chance(0.5), draw.chance(0.5)
     equal = draw.chance(0.5)

@@ -20,14 +20,14 @@ def listed(found: np.ndarray, room: int) -> np.ndarray:
 
 
 def shown(index: Any) -> Any:
-    """What an index says."""
+    """What is compared of an index."""
     whole = () if index.align == "component" else (index.tile_mask(),)
     return index.ids, index.count, index.overflow, index.to_mask(), index.cover(), *whole
 
 
 def settled(ids: Any, ordered: bool, draw: Draw) -> np.ndarray:
-    """What is compared of a list: without the order where it is free. The shards of a mesh each
-    have room of their own, so -1 stands between their tiles.
+    """What is compared of a list: it is sorted if its order is free. Each shard of a mesh has room
+    of its own, so -1 may stand between their tiles.
     """
     ids = np.asarray(ids)
     if not ordered:

@@ -47,7 +47,7 @@ def states(mask, size):
 
 
 def check(made, mask, size, own=True):
-    """Everything that a BlockMask holds; not `own`: its bits are another one's."""
+    """Compare all that a BlockMask holds; not `own`: it shares the bits of another mask."""
     want = states(mask, size)
     np.testing.assert_array_equal(made.block_bits(), want > 0)
     np.testing.assert_array_equal(made.full_block_bits(), want == 2)

@@ -101,7 +101,7 @@ def test_a_nan_reaches_only_what_keeps_a_weight_for_it(rng):
 
 
 def test_places_between_floats(rng, monkeypatch):
-    """A packed place that points between two floats reads the one below it: it is no fault."""
+    """A packed place that points between two floats reads the lower one, and does not fault."""
 
     def between(*pattern):
         pack = pack_split(*pattern)

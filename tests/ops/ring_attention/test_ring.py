@@ -1,5 +1,5 @@
-"""ring_attention on four devices: the masks that users make, given as they give them, against dense
-attention in float64; and what goes around.
+"""ring_attention on four devices: masks as users make and pass them, against dense attention in
+float64; and what the devices exchange and hold.
 """
 
 import functools
@@ -56,12 +56,12 @@ def made(q_len=T, offset=0):
 
 
 def document(q_len=T, offset=0):
-    """The mask of all queries: the device takes its rows."""
+    """A mask of all queries: each device uses its rows."""
     return js.block_masks.document(jnp.asarray([[3, 90, 100, 250], [0, 16, 20, 64]]), T, BLOCK)
 
 
 def blocks(q_len=T, offset=0):
-    """Full blocks alone; one device's queries attend to nothing."""
+    """Only full blocks; one device's queries attend to nothing."""
     bits = np.random.default_rng(1).random((BATCH, HEADS, T // BLOCK, T // BLOCK)) < 0.3
     bits[:, :, T // BLOCK // 4 : T // BLOCK // 2] = False
     return js.BlockMask.from_block_bits(bits, BLOCK, T, T)
@@ -222,7 +222,7 @@ def test_positions_are_those_of_the_whole_sequence(rng):
     options = {"slopes": slopes.astype(np.float64), "bias": bias.astype(np.float64)}
     want, _ = attention(*exact, np.asarray(mask.to_dense()), scale=DEPTH**-0.5, **options)
     assert_close(jax.jit(run)(q, k, v, mask, slopes, bias), want, "float32", 4)
-    one_row = bias[:, :, :, :1]  # a bias without an axis of keys
+    one_row = bias[:, :, :, :1]  # a bias that all keys share
     run = jax.shard_map(body, mesh=mesh_of(), in_specs=specs, out_specs=SPEC)
     options["bias"] = one_row.astype(np.float64)
     want, _ = attention(*exact, np.asarray(mask.to_dense()), scale=DEPTH**-0.5, **options)

@@ -133,7 +133,7 @@ BAD = {
     "other queries": (
         {"block_mask": full(16, 96, 96)},
         ValueError,
-        "q has 32 tokens .* block_mask is of q_len=96: .* this device's 32 queries, or of all 64",
+        "q has 32 tokens .* block_mask is of q_len=96: .* this device's 32 queries, or for all 64",
     ),
     "blocks of keys": (
         {"block_mask": full(64, 64, 96)},

@@ -120,7 +120,7 @@ def test_what_it_refuses(rng):
     first = dataclasses.replace(call, channels_first=True)
     assert "NHWC" in depthwise.reason_against(first)
     spread = dataclasses.replace(call.geometry, lhs_dilation=(2, 2))
-    assert "spread" in depthwise.reason_against(dataclasses.replace(call, geometry=spread))
+    assert "lhs_dilation" in depthwise.reason_against(dataclasses.replace(call, geometry=spread))
     two = js.pruned.inspect(np.ones((3, 3, 1, 16), np.float32), kind="conv", groups=8)
     assert "16 outputs" in depthwise.reason_against(problem_of(two, x.shape))
     product = js.pruned.inspect(np.ones((8, 8), np.float32))

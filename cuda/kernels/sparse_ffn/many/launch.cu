@@ -27,7 +27,7 @@ ListedKernels KernelsFor(DType type, int stages) {
   return type == DType::kBF16 ? WithStages<__nv_bfloat16>(stages) : WithStages<__half>(stages);
 }
 
-// As many as the current device has room for; 0 where that is too few.
+// As many as the current device has room for; 0 if that is too few.
 cudaError_t Stages(int* stages) {
   int device = 0, bytes = 0;
   cudaError_t status = cudaGetDevice(&device);

@@ -43,7 +43,7 @@ struct ListedArgs {
 
 cudaError_t LaunchLists(const ListArgs& args, cudaStream_t stream);
 
-// Whether the current device has the 128 KiB of shared memory that a block takes at least.
+// Whether the current device has the 128 KiB of shared memory that a block needs.
 bool ListedFits();
 
 // One launch, or two with a gate, where ListedFits.

@@ -1,5 +1,5 @@
 // Calls a handler as XLA does on a device: the call frame, and the functions of XLA that a handler
-// may use. Buffers are addresses of the device that nothing lies at.
+// may use. Buffers are device addresses without memory (memory.h).
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -35,7 +35,7 @@ XLA_FFI_Error* Allocate(XLA_FFI_DeviceMemory_Allocate_Args*) {
 }
 XLA_FFI_Error* Free(XLA_FFI_DeviceMemory_Free_Args*) { return nullptr; }
 
-// The slots that a handler calls where none of these fails: the same ones in every version.
+// The slots that a handler calls if none of these fails; they are the same in every version.
 const XLA_FFI_Api* Api() {
   static const XLA_FFI_Api api = [] {
     XLA_FFI_Api made = {};
@@ -82,7 +82,7 @@ Array ReadArray(Reader* reader, size_t* bytes) {
   return array;
 }
 
-// The frame of one call, and what it points at.
+// The frame of one call, and the data it points to.
 struct Frame {
   std::vector<Array> operands, results;
   std::vector<void*> args, rets, attrs;
@@ -190,7 +190,7 @@ STAND_IN_EXPORT const char* StandInCall(XLA_FFI_Handler* initialize, XLA_FFI_Han
   return Answer(owned == nullptr ? "" : owned->message);
 }
 
-// What the calls since the last time did that a driver refuses, a line each.
+// What a driver refuses of what the calls did since the last use of this, a line each.
 STAND_IN_EXPORT const char* StandInFaults() { return stand_in::Answer(stand_in::TakeFaults()); }
 
 // The kernels that have a host function, a line each: launches on each device, and the symbol.

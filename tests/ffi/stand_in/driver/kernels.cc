@@ -29,9 +29,9 @@ constexpr uint32_t kFatMagic = 0xBA55ED50;
 constexpr uint16_t kPtx = 1, kElf = 2;
 // Of the attributes in .nv.info: EIATTR_MAX_THREADS, EIATTR_KPARAM_INFO, EIATTR_REGCOUNT.
 constexpr uint8_t kMostThreadsOf = 0x05, kParameter = 0x17, kRegistersOf = 0x2f;
-// Code for these counts what the system reserves of a block's shared memory as the kernel's.
+// From this capability on, a kernel's shared memory includes what the system reserves.
 constexpr int kReservedFrom = 90;
-constexpr uint8_t kSized = 4;  // an attribute that brings its value's size
+constexpr uint8_t kSized = 4;  // an attribute that is stored with its value's size
 
 uint32_t WordAt(const char* at) {
   uint32_t word;
@@ -64,7 +64,7 @@ void AddAttribute(Image* image, uint8_t code, const char* value, uint32_t bytes)
   }
 }
 
-// A cubin: what its sections say of each kernel.
+// Reads from a cubin what its sections say about each kernel.
 void ReadCubin(const char* elf, int capability) {
   const auto* const header = reinterpret_cast<const Elf64_Ehdr*>(elf);
   const auto* const sections = reinterpret_cast<const Elf64_Shdr*>(elf + header->e_shoff);

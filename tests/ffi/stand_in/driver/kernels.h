@@ -1,4 +1,4 @@
-// The kernels of the program, and what their machine code says of each.
+// The kernels of the program, and what their machine code says about each.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace stand_in {
 
-// Of one architecture's code.
+// What the code for one architecture says.
 struct Image {
   int registers = 0;                // of a thread
   int static_bytes = 0;             // of shared memory

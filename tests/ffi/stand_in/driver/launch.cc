@@ -56,7 +56,7 @@ const char* ResourcesReason(const Kernel& kernel, const Image& image, const Laun
   return nullptr;
 }
 
-// The addresses that a kernel is given lie in buffers of the call.
+// Checks that the addresses in a kernel's parameters are in buffers of the call.
 bool CheckArguments(const Kernel& kernel, const Image& image, void** arguments) {
   for (size_t i = 0; i < image.parameters.size(); ++i) {
     const char* const bytes = static_cast<const char*>(arguments[i]);

@@ -1,4 +1,4 @@
-// Kernels that come as PTX while the program runs: the code of pruned weights.
+// Kernels that are loaded as PTX while the program runs: the generated code of pruned weights.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJi
   auto* const kernel = new Kernel{name, {}, false, {}};
   Image image;
   image.most_threads = NumberAfter(text, ".maxntid ", NumberAfter(text, ".reqntid ", 1024));
-  // As many as the assembler may take for so many threads.
+  // As many registers as the assembler may use for so many threads.
   image.registers =
       std::min(255, stand_in::kRegisters / ((image.most_threads + 127) / 128 * 128) / 8 * 8);
   image.parameters = ParametersOf(text);

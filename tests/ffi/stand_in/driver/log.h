@@ -1,4 +1,4 @@
-// What a call did that a driver refuses, and which kernels it launched.
+// The log of what a driver refuses of a call.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@ namespace stand_in {
 int Device();
 void SetDevice(int device);
 
-// Notes what is wrong, beside what the call was. printf's format.
+// Notes what is wrong; the format is printf's.
 [[gnu::format(printf, 1, 2)]] void Fault(const char* format, ...);
 
-// The faults since the last time, a line each.
+// The faults since the last use of this, a line each.
 std::string TakeFaults();
 
 }  // namespace stand_in

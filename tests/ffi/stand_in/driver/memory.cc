@@ -8,8 +8,8 @@
 namespace stand_in {
 namespace {
 
-// More than a device has, in one piece of 2^39 bytes whose addresses have a high half between two
-// sizes that few arrays have: two 32-bit numbers that lie side by side are not taken for one.
+// More than any device has: one range of 2^39 bytes. The high halves of its addresses are numbers
+// that are rarely sizes, so that two adjacent 32-bit numbers are not mistaken for an address.
 constexpr uintptr_t kWanted = 0x6b4000000000;
 constexpr size_t kReserved = size_t{1} << 39;
 constexpr size_t kGap = size_t{1} << 30;

@@ -1,5 +1,5 @@
-// A device's memory: addresses that nothing lies at. The host cannot read them, and between two
-// buffers there is a wide gap, so an address that leaves its buffer is in none.
+// A device's memory: addresses that are reserved and not accessible, so the host cannot read them.
+// Between two buffers there is a wide gap, so an address outside of its buffer is in no other.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ void* Place(size_t bytes, size_t alignment, bool writable);
 // Whether an address is one of the device's, in a buffer or not.
 bool IsDeviceAddress(uintptr_t address);
 
-// The buffer that holds these bytes, or nullptr. No bytes are also held by a buffer that ends
-// there.
+// The buffer that holds these bytes, or nullptr. A range of no bytes may also be at the end of a
+// buffer.
 const Range* Holding(uintptr_t address, size_t bytes);
 
 }  // namespace stand_in

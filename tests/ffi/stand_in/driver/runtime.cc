@@ -1,6 +1,5 @@
 // The functions of the CUDA runtime that handlers and kernels call: each checks what NVIDIA's
-// would, and does nothing else. They take the place of libcudart_static when the stand-in is
-// linked.
+// checks, and does nothing else. The stand-in is linked with them instead of libcudart_static.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -31,14 +30,14 @@ cudaError_t Ended(cudaError_t status) {
   return status;
 }
 
-// Of a function that a program may only give what is right.
+// For functions where any refusal is a fault of the program.
 template <class... Values>
 cudaError_t Refused(cudaError_t status, const char* format, Values... values) {
   Fault(format, values...);
   return Ended(status);
 }
 
-// A range of a copy or fill; `what` it is for.
+// Whether a copy or fill may use these bytes; `what` names the function in the fault.
 bool IsBuffer(const char* what, const void* data, size_t bytes, bool written) {
   const auto* range = stand_in::Holding(reinterpret_cast<uintptr_t>(data), bytes);
   if (range == nullptr) {

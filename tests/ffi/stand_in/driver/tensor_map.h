@@ -5,7 +5,8 @@
 
 namespace stand_in {
 
-// As cuTensorMapEncodeTiled: checks what the driver checks, and that the tensor lies in a buffer.
+// Replaces cuTensorMapEncodeTiled: checks what the driver checks, and that the tensor is in a
+// buffer.
 CUresult EncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
                      const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box,
                      const cuuint32_t* steps, CUtensorMapInterleave interleave,
