@@ -54,6 +54,7 @@ COSTS = {
     "masked_matmul": ({"masked_matmul": 1}, {"masked_matmul": 3}, 3891),
     "kept_matmul": ({"masked_matmul": 1}, {"masked_matmul": 3}, 6000),
     "pruned_conv": ({"pruned_conv": 1}, {"pruned_conv": 2}, 9096),
+    "pruned_conv of a depthwise kernel": ({"pruned_conv": 1}, {"pruned_conv": 2}, 18000),
     "nn.pruned_conv_general_dilated": ({"pruned_conv": 1}, {"pruned_conv": 2}, 6216),
     "pruned_matmul": ({"pruned_matmul": 1}, {"pruned_matmul": 2}, 3640),
     "nn.pruned_dot_general": ({"pruned_matmul": 1}, {"pruned_matmul": 2}, 2560),
@@ -66,6 +67,12 @@ COSTS = {
         {"sparse_attention": 1},
         {"sparse_attention": 1, "sparse_attention_grad": 1},
         84096,
+    ),
+    # Two devices, and so two steps; what is saved is that of both.
+    "ring_attention": (
+        {"block_lists": 1, "sparse_attention": 2},
+        {"block_lists": 1, "sparse_attention": 2, "sparse_attention_grad": 2},
+        180000,
     ),
     "sparse_ffn": (
         {"sparse_ffn": 1},
@@ -96,11 +103,13 @@ TANGENTS = {
     "masked_matmul": {"a": 1, "b": 1},
     "kept_matmul": {"values": 1, "b": 1},
     "pruned_conv": {"x": 1, "kernel": 1, "bias": 0},
+    "pruned_conv of a depthwise kernel": {"x": 1, "kernel": 1, "bias": 0},
     "nn.pruned_conv_general_dilated": {"x": 1, "kernel": 1},
     "pruned_matmul": {"x": 1, "w": 1, "bias": 0},
     "nn.pruned_dot_general": {"x": 1, "w": 1},
     "sparse_attention": {"q": 0, "k": 0, "v": 0},  # in jnp
     "nn.sparse_attention_fn": {"q": 0, "k": 0, "v": 0},
+    "ring_attention": {"q": 0, "k": 0, "v": 0},
     # In jnp. Where w_down alone moves, h is a constant, and XLA folds the choice: dense.
     "sparse_ffn": {"x": 0, "w_gate": 0, "w_up": 0, "w_down": -1},
     "sparse_ffn, many tokens": {"x": 0, "w_up": 0, "w_down": -1},

@@ -23,13 +23,16 @@ def filled(*shape, value=1.0):
     return np.full(shape, value, np.float32)
 
 
-def pruned(w, dtype):
-    kind = "conv" if w.ndim == 4 else "matmul"
-    return js.pruned.inspect(w.astype(dtype), kind=kind)
+def pruned(w, dtype, groups=1):
+    if w.ndim == 4:
+        return js.pruned.inspect(w.astype(dtype), kind="conv", groups=groups)
+    return js.pruned.inspect(w.astype(dtype), kind="matmul")
 
 
 IMAGE, ROWS = filled(1, 2, 3, DEPTH, value=3), filled(5, DEPTH, value=3)
 KERNEL, WEIGHT = filled(1, 1, DEPTH, WIDTH), filled(DEPTH, WIDTH)
+#: A depthwise kernel whose window is the whole image.
+TAPS, PIXELS = filled(1, DEPTH, 1, WIDTH), filled(1, 1, DEPTH, WIDTH, value=3)
 BIAS, HALF = filled(WIDTH, value=AWAY), filled(WIDTH, value=AWAY / 2)
 RESIDUAL = filled(1, 2, 3, WIDTH, value=AWAY / 2)
 
@@ -54,6 +57,11 @@ def pruned_conv(x):
     return js.pruned_conv(x, pruned(KERNEL, x.dtype), bias=jnp.asarray(BIAS, x.dtype))
 
 
+def pruned_depthwise(x):
+    kernel = pruned(TAPS, x.dtype, groups=WIDTH)
+    return js.pruned_conv(x, kernel, padding="VALID", bias=jnp.asarray(BIAS, x.dtype))
+
+
 def grouped_matmul(x):
     """Two sorted rows are added up, of two groups."""
     rhs = np.stack([WEIGHT, filled(DEPTH, WIDTH, value=0)])
@@ -63,6 +71,8 @@ def grouped_matmul(x):
     return js.grouped_matmul(x, rhs, sizes, scatter=to, num_rows=1)
 
 
+#: Variants that take one kind of problem -> their call and what it is given.
+APART = {"dots": (pruned_matmul, ROWS[:1]), "depthwise": (pruned_depthwise, PIXELS)}
 CASES = [
     (call, given, name)
     for call, given in (
@@ -73,7 +83,8 @@ CASES = [
         (grouped_matmul, ROWS),
     )
     for name in dict.fromkeys(v.name for v in js.variants(call.__name__) if v.platform == "cpu")
-]
+    if name not in APART
+] + [(*way, name) for name, way in APART.items()]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
