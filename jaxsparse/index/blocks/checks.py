@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxsparse.core.integers import check_count
 from jaxsparse.select.config import settings
+from jaxsparse.select.faults import raise_on_host
 
 
 def check_capacity(partial_capacity: Any) -> int | None:
@@ -43,4 +44,4 @@ def warn_lost(maker: str, overflow: jax.Array) -> None:
                 "partial_capacity, or its lists have entries out of range or listed twice"
             )
 
-    jax.debug.callback(raise_if, overflow)
+    raise_on_host(raise_if, overflow)

@@ -25,6 +25,7 @@ from jaxsparse.ffi.whole import kept_whole
 from jaxsparse.index.packing import TokenPacking, packing_of
 from jaxsparse.select.config import settings
 from jaxsparse.select.explain import Counted, record
+from jaxsparse.select.faults import raise_on_host
 
 runs_as("pack_tokens", "tile_index")
 OFFERED = offers("unpack_tokens", "reference")  # XLA's operations, on every platform
@@ -202,4 +203,4 @@ def _check_fit(mask: Any, packing: TokenPacking) -> None:
                 "it were left out"
             )
 
-    jax.debug.callback(raise_if, mask.sum(dtype=jnp.int32))
+    raise_on_host(raise_if, mask.sum(dtype=jnp.int32))

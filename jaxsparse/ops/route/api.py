@@ -23,6 +23,7 @@ from jaxsparse.index.experts import Routing as Routing
 from jaxsparse.reference import route as reference
 from jaxsparse.select.config import settings
 from jaxsparse.select.explain import Counted, record
+from jaxsparse.select.faults import raise_on_host
 
 
 @takes_variables
@@ -78,7 +79,7 @@ def _check_ids(expert_ids: jax.Array, num_experts: int) -> None:
         if count:
             raise ValueError(f"route: expert_ids has {count} ids past the {num_experts} experts")
 
-    jax.debug.callback(raise_if, (expert_ids >= num_experts).sum())
+    raise_on_host(raise_if, (expert_ids >= num_experts).sum())
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))

@@ -27,6 +27,7 @@ from jaxsparse.index.blocks.grid import check_block_size
 from jaxsparse.index.blocks.lists import MaskArrays
 from jaxsparse.ops.sparse_attention.params import AttentionParams
 from jaxsparse.select.config import settings
+from jaxsparse.select.faults import raise_on_host
 
 LAYOUT = "BTNH [batch, tokens, heads, head_dim]"
 
@@ -224,7 +225,7 @@ def without_gradient(op: str, name: str, value: jax.Array) -> jax.Array:
 def check_complete(block_mask: BlockMask) -> None:
     """Under `js.checked()`: raise for a mask of which some was left out."""
     if settings().checked:
-        jax.debug.callback(functools.partial(raise_if, "sparse_attention"), block_mask.overflow)
+        raise_on_host(functools.partial(raise_if, "sparse_attention"), block_mask.overflow)
 
 
 def raise_if(op: str, overflow: np.ndarray) -> None:
