@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import ShapedArray
 from jax.interpreters import mlir
 
 _kept: list[ValueError] = []
@@ -55,7 +56,7 @@ def _primitive() -> Any:
     from jax.extend.core import Primitive
 
     devices = Primitive("jaxsparse_devices_of_program")
-    devices.def_abstract_eval(lambda: jax.core.ShapedArray((), np.dtype(np.int32)))
+    devices.def_abstract_eval(lambda: ShapedArray((), np.dtype(np.int32)))
     devices.def_impl(lambda: np.int32(1))
     mlir.register_lowering(devices, _lower)
     return devices
