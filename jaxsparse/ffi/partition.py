@@ -149,9 +149,9 @@ def _alone(leaves: Sequence[Any]) -> bool:
     )
 
 
-def _spec(mesh: Any, value: Any) -> PartitionSpec:
+def _spec(mesh: Any, value: Any) -> tuple[Any, ...]:
     sharding = value.sharding
-    return PartitionSpec() if sharding is None else spec_on(mesh, sharding, len(value.shape))
+    return () if sharding is None else tuple(spec_on(mesh, sharding, len(value.shape)))
 
 
 def _traced(leaves: Sequence[Any]) -> bool:
