@@ -19,9 +19,9 @@ from jaxsparse.core.checks import as_array, check_array
 from jaxsparse.core.differentiable import differentiable
 from jaxsparse.core.integers import check_count, check_static, static_int
 from jaxsparse.core.variables import takes_variables
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.index.tile_index import build_index
 from jaxsparse.select.config import settings
-from jaxsparse.select.faults import raise_on_host
 
 Pair = tuple[int, int]
 

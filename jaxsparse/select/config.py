@@ -13,9 +13,9 @@ import numpy as np
 from jaxsparse.core.differentiable import keep_context
 from jaxsparse.core.types import Selection
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.faults import take
 from jaxsparse.ffi.partition import keep
 from jaxsparse.ffi.platform import Name, default_implementation, implementation_key, wishes
-from jaxsparse.select.faults import take
 from jaxsparse.select.policy import Policy, check_policy
 from jaxsparse.select.table import TuningTable
 from jaxsparse.select.variants import Variant, is_known

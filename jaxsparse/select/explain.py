@@ -9,11 +9,11 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.ffi.partition import listen
 from jaxsparse.ffi.platform import NAMES, offered_by, reason_against
 from jaxsparse.select.choice import Choice
 from jaxsparse.select.config import override, settings
-from jaxsparse.select.faults import raise_on_host
 from jaxsparse.select.table import DENSE
 from jaxsparse.select.work import Work
 

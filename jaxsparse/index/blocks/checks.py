@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from jaxsparse.core.integers import check_count
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.select.config import settings
-from jaxsparse.select.faults import raise_on_host
 
 
 def check_capacity(partial_capacity: Any) -> int | None:

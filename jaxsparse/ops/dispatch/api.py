@@ -18,6 +18,7 @@ from jaxsparse.core.checks import as_array, check_float, check_rank
 from jaxsparse.core.integers import check_count
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import lift
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.ffi.mesh import AxisName, devices_along
 from jaxsparse.ffi.platform import offered_by, offers, plan
 from jaxsparse.ops.dispatch.exchange import back, there
@@ -25,7 +26,6 @@ from jaxsparse.ops.dispatch.plan import Axis, group_sizes, overflows, plan_of
 from jaxsparse.ops.route.api import Routing
 from jaxsparse.select.config import settings
 from jaxsparse.select.explain import record
-from jaxsparse.select.faults import raise_on_host
 
 for _op in ("dispatch", "combine"):
     offers(_op, "reference")  # XLA's operations, on every platform

@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.reference.grouped_matmul import clip_sizes, counted_rows, owned_rows
 from jaxsparse.select.config import settings
-from jaxsparse.select.faults import raise_on_host
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,12 +20,12 @@ from jaxsparse.core.integers import check_count
 from jaxsparse.core.masks import check_mask
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.ffi.platform import NAMES, implementation_key, offers, plan, runs_as
 from jaxsparse.ffi.whole import kept_whole
 from jaxsparse.index.packing import TokenPacking, packing_of
 from jaxsparse.select.config import settings
 from jaxsparse.select.explain import Counted, record
-from jaxsparse.select.faults import raise_on_host
 
 runs_as("pack_tokens", "tile_index")
 OFFERED = offers("unpack_tokens", "reference")  # XLA's operations, on every platform

@@ -6,10 +6,10 @@ import functools
 
 import jax
 
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.index.blocks import BlockMask
 from jaxsparse.ops.sparse_attention.checks import LAYOUT, raise_if
 from jaxsparse.select.config import settings
-from jaxsparse.select.faults import raise_on_host
 
 
 def check_lengths(mask: BlockMask, devices: int, q: jax.Array, k: jax.Array) -> None:

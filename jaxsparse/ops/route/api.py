@@ -16,6 +16,7 @@ from jaxsparse.core.checks import check_rank
 from jaxsparse.core.integers import as_int32, check_count
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.ffi.register import native
 from jaxsparse.ffi.whole import kept_whole
@@ -23,7 +24,6 @@ from jaxsparse.index.experts import Routing as Routing
 from jaxsparse.reference import route as reference
 from jaxsparse.select.config import settings
 from jaxsparse.select.explain import Counted, record
-from jaxsparse.select.faults import raise_on_host
 
 
 @takes_variables

@@ -20,6 +20,7 @@ from jaxsparse.core.checks import (
 )
 from jaxsparse.core.integers import check_static
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.blocks import BlockMask
 from jaxsparse.index.blocks.checks import check_kind
@@ -27,7 +28,6 @@ from jaxsparse.index.blocks.grid import check_block_size
 from jaxsparse.index.blocks.lists import MaskArrays
 from jaxsparse.ops.sparse_attention.params import AttentionParams
 from jaxsparse.select.config import settings
-from jaxsparse.select.faults import raise_on_host
 
 LAYOUT = "BTNH [batch, tokens, heads, head_dim]"
 
