@@ -25,6 +25,7 @@ from jax.experimental.custom_partitioning import (
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxsparse.ffi.call import lift
+from jaxsparse.ffi.decode import spec_on
 from jaxsparse.ffi.mesh import combine, is_explicit, mesh_in_force, off_mesh, on_mesh
 from jaxsparse.ffi.rule import (
     Array,
@@ -146,6 +147,11 @@ def _alone(leaves: Sequence[Any]) -> bool:
     return not _traced(leaves) and all(
         len(leaf.sharding.device_set) == 1 for leaf in leaves if isinstance(leaf, jax.Array)
     )
+
+
+def _spec(mesh: Any, value: Any) -> tuple[Any, ...]:
+    sharding = value.sharding
+    return () if sharding is None else tuple(spec_on(mesh, sharding, len(value.shape)))
 
 
 def _traced(leaves: Sequence[Any]) -> bool:
@@ -296,15 +302,16 @@ class _Call:
         split.def_partition(
             partition=partition,
             infer_sharding_from_operands=infer,
+            decode_shardings=False,  # it fails where a mesh axis is split
             sharding_rule=lambda mesh, operands, results: self._shardy(mesh, results),
         )
         run = split if _traced(leaves) else jax.jit(split)
         return self._unwrap(run(*leaves))
 
     def _assigned(self, mesh: Any, given: Any, results: Any) -> tuple[dict[str, Axes], list[Cut]]:
-        specs = [getattr(v.sharding, "spec", ()) for v in given[: len(self.visible)]]
+        specs = [_spec(mesh, v) for v in given[: len(self.visible)]]
         wanted = [
-            Array("the result", f, tuple(v.shape), spec_of(v.sharding.spec, len(v.shape)))
+            Array("the result", f, tuple(v.shape), spec_of(_spec(mesh, v), len(v.shape)))
             for f, v in zip(self.results, results, strict=False)
         ]
         operands = self._arrays(given[: len(self.visible)], specs)

@@ -19,6 +19,7 @@ from jaxsparse.core.checks import as_array, check_array
 from jaxsparse.core.differentiable import differentiable
 from jaxsparse.core.integers import check_count, check_static, static_int
 from jaxsparse.core.variables import takes_variables
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.index.tile_index import build_index
 from jaxsparse.select.config import settings
 
@@ -161,7 +162,7 @@ def kept_blocks(
     room = math.prod(needs) if capacity is None else check_count("capacity", capacity)
     room = min(room, math.prod(needs))
     if settings().checked:
-        jax.debug.callback(functools.partial(_raise_if, room), mask.sum(dtype=jnp.int32))
+        raise_on_host(functools.partial(_raise_if, room), mask.sum(dtype=jnp.int32))
     ids, slots, count, overflow = _listed(mask, room)
     return KeptBlocks(ids, slots, count, overflow, size, block)
 

@@ -13,6 +13,7 @@ import numpy as np
 from jaxsparse.core.differentiable import keep_context
 from jaxsparse.core.types import Selection
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.faults import take
 from jaxsparse.ffi.partition import keep
 from jaxsparse.ffi.platform import Name, default_implementation, implementation_key, wishes
 from jaxsparse.select.policy import Policy, check_policy
@@ -163,7 +164,16 @@ def checked() -> Iterator[None]:
         ValueError: from an op that is called eagerly, outside of jit.
         jax.errors.JaxRuntimeError: from a jitted function, inside the `with` block, as soon as a
             flagged result is waited for; its message holds that of the ValueError.
+        ValueError: at the end of the `with` block, from a function that runs on several devices: a
+            device that stopped earlier would leave the others waiting for it.
     """
-    with override(checked=True):
-        yield
-        jax.effects_barrier()
+    if not settings().checked:
+        take()  # of a program that was called outside of any block
+    try:
+        with override(checked=True):
+            yield
+            jax.effects_barrier()
+    finally:
+        faults = take()
+    if faults:
+        raise faults[0]

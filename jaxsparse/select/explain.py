@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.ffi.partition import listen
 from jaxsparse.ffi.platform import NAMES, offered_by, reason_against
 from jaxsparse.select.choice import Choice
@@ -344,7 +345,7 @@ def check_overflow(op: str, index: Any) -> None:
                 f"{index.capacity}; what is past the capacity was not computed"
             )
 
-    jax.debug.callback(raise_if, index.count, index.overflow)
+    raise_on_host(raise_if, index.count, index.overflow)
 
 
 def _check_whole(op: str, index: Any) -> None:

@@ -75,7 +75,7 @@ def recompiles(count: int, every: int = EVERY, bounded: int = BOUNDED) -> list[F
     objects by which this package's may grow in the second part.
     """
     every = max(min(every, count // 8), 1)
-    new = count // 4
+    new = max(count // 4, 1)
     watched = Watched()
     with progress("recompiles", count) as step:
         findings = with_new_shapes(new, every, watched, step)

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from jaxsparse.core.integers import check_count
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.select.config import settings
 
 
@@ -43,4 +44,4 @@ def warn_lost(maker: str, overflow: jax.Array) -> None:
                 "partial_capacity, or its lists have entries out of range or listed twice"
             )
 
-    jax.debug.callback(raise_if, overflow)
+    raise_on_host(raise_if, overflow)

@@ -11,7 +11,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import io_callback
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int32, Shaped
 
@@ -19,6 +18,7 @@ from jaxsparse.core.checks import as_array, check_float, check_rank
 from jaxsparse.core.integers import check_count
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import lift
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.ffi.mesh import AxisName, devices_along
 from jaxsparse.ffi.platform import offered_by, offers, plan
 from jaxsparse.ops.dispatch.exchange import back, there
@@ -129,7 +129,8 @@ def _dispatch(
     mine, sizes, me = lift(mine, routing.group_sizes, me)
     table = jax.lax.psum(mine.at[me].set(sizes), axis.name)
     overflow = overflows(axis, table)
-    x, order, everywhere, me = lift(x, routing.order, table, _checked(axis, overflow, me))
+    _check_room(axis, overflow)
+    x, order, everywhere, me = lift(x, routing.order, table, me)
     rows = there(axis, _sorted_rows(x, order, shape[1]), everywhere, me)
     place = jnp.zeros_like(order).at[order].set(jnp.arange(axis.assignments, dtype=jnp.int32))
     sizes = group_sizes(plan_of(axis, everywhere, me))
@@ -223,19 +224,16 @@ def _check_routing(x: jax.Array, routing: Routing, devices: int) -> tuple[int, i
     return assignments, assignments // max(tokens, 1)
 
 
-def _checked(axis: Axis, overflow: jax.Array, me: jax.Array) -> jax.Array:
-    """`me`, which under `js.checked()` depends on the check of the capacity: rows are exchanged
-    after it, so that a device never waits for one that raised.
-    """
+def _check_room(axis: Axis, overflow: jax.Array) -> None:
+    """Under `js.checked()`: raise for more assignments than the capacity."""
     if not settings().checked or axis.capacity == axis.assignments:
-        return me
+        return
 
-    def raise_if(overflow: np.ndarray) -> np.int32:
+    def raise_if(overflow: np.ndarray) -> None:
         if overflow:
             raise ValueError(
                 f"dispatch: a device has more assignments for another than capacity="
                 f"{axis.capacity}: those past it were not sent"
             )
-        return np.int32(0)
 
-    return me + io_callback(raise_if, jax.ShapeDtypeStruct((), jnp.int32), overflow)
+    raise_on_host(raise_if, overflow)

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.reference.grouped_matmul import clip_sizes, counted_rows, owned_rows
 from jaxsparse.select.config import settings
 
@@ -62,4 +63,4 @@ def check_rows(
             if count:
                 raise ValueError(f"grouped_matmul: {name} has {count} indices out of range")
 
-    jax.debug.callback(raise_if, group_sizes, wild)
+    raise_on_host(raise_if, group_sizes, wild)

@@ -20,6 +20,7 @@ from jaxsparse.core.integers import check_count
 from jaxsparse.core.masks import check_mask
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.ffi.platform import NAMES, implementation_key, offers, plan, runs_as
 from jaxsparse.ffi.whole import kept_whole
 from jaxsparse.index.packing import TokenPacking, packing_of
@@ -202,4 +203,4 @@ def _check_fit(mask: Any, packing: TokenPacking) -> None:
                 "it were left out"
             )
 
-    jax.debug.callback(raise_if, mask.sum(dtype=jnp.int32))
+    raise_on_host(raise_if, mask.sum(dtype=jnp.int32))

@@ -19,7 +19,7 @@ from jaxsparse.ffi.platform import plan, runs_as
 from jaxsparse.index.blocks import BlockMask
 from jaxsparse.index.blocks.lists import NONE
 from jaxsparse.index.blocks.parts import codes_at
-from jaxsparse.ops.ring_attention.checks import after_check, check_lengths
+from jaxsparse.ops.ring_attention.checks import check_complete, check_lengths
 from jaxsparse.ops.ring_attention.core import Ring, Rows, attend
 from jaxsparse.ops.sparse_attention.checks import (
     check_bias,
@@ -175,8 +175,8 @@ def ring_attention(
         lambda: _work(q, k, v, codes, devices),
     )
     rows = Rows(me, codes, mask.words, slopes, bias)
-    *tokens, rows, overflow = lift(q, k, v, rows, mask.overflow)
-    rows = lift(rows._replace(me=after_check(axis_name, overflow, rows.me)))[0]
+    check_complete(mask.overflow)
+    *tokens, rows = lift(q, k, v, rows)
     out, lse = attend(Ring(axis_name, devices, attention), *tokens, rows)
     return (out, lse) if return_lse else out
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.experimental import io_callback
+import functools
 
-from jaxsparse.ffi.mesh import AxisName
+import jax
+
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.index.blocks import BlockMask
 from jaxsparse.ops.sparse_attention.checks import LAYOUT, raise_if
 from jaxsparse.select.config import settings
@@ -42,18 +41,7 @@ def check_lengths(mask: BlockMask, devices: int, q: jax.Array, k: jax.Array) -> 
             )
 
 
-def after_check(axis: AxisName, overflow: jax.Array, me: jax.Array) -> jax.Array:
-    """`me`, which under `js.checked()` depends on a check of the mask on all devices: keys are
-    passed on after it, so that no device waits for one that raised.
-    """
-    if not settings().checked:
-        return me
-    varying = jax.typeof(overflow).manual_axis_type.varying  # pyright: ignore
-    axes = varying | set(axis if isinstance(axis, tuple) else (axis,))
-    overflow = jax.lax.psum(overflow.astype(jnp.int32), tuple(sorted(axes))) > 0
-
-    def check(overflow: np.ndarray) -> np.int32:
-        raise_if("ring_attention", overflow)
-        return np.int32(0)
-
-    return me + io_callback(check, jax.ShapeDtypeStruct((), jnp.int32), overflow)
+def check_complete(overflow: jax.Array) -> None:
+    """Under `js.checked()`: raise for a mask of which some was left out, on any device."""
+    if settings().checked:
+        raise_on_host(functools.partial(raise_if, "ring_attention"), overflow)

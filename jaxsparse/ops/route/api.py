@@ -16,6 +16,7 @@ from jaxsparse.core.checks import check_rank
 from jaxsparse.core.integers import as_int32, check_count
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, Rule, dispatch, ffi_call, partitioned
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.ffi.platform import NAMES, implementation_key, plan
 from jaxsparse.ffi.register import native
 from jaxsparse.ffi.whole import kept_whole
@@ -78,7 +79,7 @@ def _check_ids(expert_ids: jax.Array, num_experts: int) -> None:
         if count:
             raise ValueError(f"route: expert_ids has {count} ids past the {num_experts} experts")
 
-    jax.debug.callback(raise_if, (expert_ids >= num_experts).sum())
+    raise_on_host(raise_if, (expert_ids >= num_experts).sum())
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))

@@ -20,6 +20,7 @@ from jaxsparse.core.checks import (
 )
 from jaxsparse.core.integers import check_static
 from jaxsparse.ffi import Implementation
+from jaxsparse.ffi.faults import raise_on_host
 from jaxsparse.ffi.platform import implementation_key
 from jaxsparse.index.blocks import BlockMask
 from jaxsparse.index.blocks.checks import check_kind
@@ -224,7 +225,7 @@ def without_gradient(op: str, name: str, value: jax.Array) -> jax.Array:
 def check_complete(block_mask: BlockMask) -> None:
     """Under `js.checked()`: raise for a mask of which some was left out."""
     if settings().checked:
-        jax.debug.callback(functools.partial(raise_if, "sparse_attention"), block_mask.overflow)
+        raise_on_host(functools.partial(raise_if, "sparse_attention"), block_mask.overflow)
 
 
 def raise_if(op: str, overflow: np.ndarray) -> None:
