@@ -14,6 +14,7 @@ FEW = {
     "jaxsparse.core.differentiable._primitive",
     "jaxsparse.core.linear._partitioned",
     "jaxsparse.core.linear._primitive",
+    "jaxsparse.ffi.faults._primitive",
     "jaxsparse.ffi.platform._cuda_capabilities",
     "jaxsparse.ffi.platform._warn_of_reference",
     "jaxsparse.ffi.refusal._primitive",
