@@ -1,4 +1,4 @@
-"""Every C++ variant of five ops against the reference: a smoke test of a cross-compiled module.
+"""Every C++ variant of six ops against the reference: a smoke test of a cross-compiled module.
 
 `make aarch64` runs it under qemu; it runs on any machine.
 """
@@ -51,8 +51,16 @@ def main():
         "sparse_ffn": lambda i: js.sparse_ffn(a, a.T, a, implementation=i),
         "pruned_matmul": lambda i: js.pruned_matmul(a, pruned, implementation=i),
     }
+    taps = np.where(rng.random((3, 3, 1, 20)) < 0.4, rng.standard_normal((3, 3, 1, 20)), 0)
+    depthwise = js.pruned.inspect(taps.astype(np.float32), kind="conv", groups=20)
+    image = draw(1, 9, 10, 20)
+    # Variants that take one kind of problem.
+    apart = {
+        "dots": lambda i: js.pruned_matmul(a[:1], pruned, implementation=i),
+        "depthwise": lambda i: js.pruned_conv(image, depthwise, implementation=i),
+    }
     right = [
-        compare(name, variant, op)
+        compare(name, variant, apart.get(variant.name, op))
         for name, op in ops.items()
         for variant in js.variants(name)
         if variant.platform == "cpu" and variant.name != "dense"
