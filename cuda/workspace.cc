@@ -12,6 +12,7 @@
 #include "cuda/kernels/masked_conv/dkernel/wgmma/launch.h"
 #include "cuda/kernels/masked_conv/mma/launch.h"
 #include "cuda/kernels/masked_conv/wgmma/launch.h"
+#include "cuda/kernels/masked_matmul/fine/workspace.h"
 #include "cuda/kernels/masked_matmul/sampled/workspace.h"
 #include "cuda/kernels/masked_matmul/workspace.h"
 #include "cuda/kernels/sparse_ffn/launch.h"
@@ -48,6 +49,7 @@ void BindWorkspace(nanobind::module_& m) {
         });
   m.def("sparse_ffn_workspace", &FfnScratchBytes);
   m.def("masked_matmul_workspace", &MaskedMatmulWorkspace);
+  m.def("fine_matmul_workspace", &FineMatmulWorkspace);
   m.def("sampled_matmul_workspace", &SampledMatmulWorkspace);
   m.def("masked_conv_dkernel_workspace",
         [](const Sizes& geometry, int64_t capacity, int tile_h, int tile_w, int variant) {

@@ -4,11 +4,11 @@ that is left out: masks on a, on b and on the result.
     python benchmarks/masked_matmul/granularity.py [--size 1024] [--masked a b out] [--samples 7]
         [--block 1x1 32x64 ...] [--share 0.5 0.99 ...] [--quick] [--out FOLDER]
 
-Random masks. `js.masked_matmul` is given the bool mask, and its index is part of the time; dense
-has no mask. Both are timed in turns in one process, as chains of calls on distinct inputs
-(docs/measuring.md), and every timed output is compared with the product in float32. Writes
-`granularity_<device>.md` and `.svg` to FOLDER, benchmarks/results/products by default. Exit status
-1 when an output was wrong.
+Random masks. `js.masked_matmul` is given the bool mask, and its index is part of the time; on a GPU
+it is told the share that is kept (`density=`), by which it chooses. Dense has no mask. Both are
+timed in turns in one process, as chains of calls on distinct inputs (docs/measuring.md), and every
+timed output is compared with the product in float32. Writes `granularity_<device>.md` and `.svg` to
+FOLDER, benchmarks/results/products by default. Exit status 1 when an output was wrong.
 """
 
 import argparse
@@ -58,11 +58,12 @@ class Panel(NamedTuple):
     curves: list[Curve]
 
 
-def variant(case: MatmulCase, dtype: str, share: float) -> str:
-    """What a call runs by default."""
+def variant(case: MatmulCase, dtype: str, share: float, told: bool) -> str:
+    """What a call runs."""
     kind = element_type(dtype)
     given = {f"{case.masked}_mask": jnp.asarray(case.mask(share))}
-    call = functools.partial(js.masked_matmul, granularity=case.block)
+    density = 1 - share if told else None
+    call = functools.partial(js.masked_matmul, granularity=case.block, density=density)
     a, b = normal((case.m, case.k), kind, 0), normal((case.k, case.n), kind, 1)
     (found,) = js.explain(call, a, b, **given).calls
     return found.variant(found.counts[0])
@@ -89,8 +90,10 @@ def curve(
     on_point: Callable[[], None],
 ) -> Curve:
     """The speeds of one block size; `on_point` is called after each share."""
-    ran, speeds, dense, wrong = variant(case, dtype, shares[0]), {}, [], []
+    ran: dict[str, None] = {}
+    speeds, dense, wrong = {}, [], []
     for share in shares:
+        ran[variant(case, dtype, share, plan.told)] = None
         faster, us = speed(case, dtype, share, plan)
         if math.isnan(faster):
             wrong.append(f"{case.name}, {share:.1%} left out: wrong result")
@@ -99,7 +102,7 @@ def curve(
             dense.append(us)
         on_point()
     middle = sorted(dense)[len(dense) // 2] if dense else math.nan
-    return Curve(case.block, ran, speeds, middle, wrong)
+    return Curve(case.block, ", ".join(ran), speeds, middle, wrong)
 
 
 def panels(
@@ -138,6 +141,7 @@ def ahead(speeds: dict[float, float]) -> str:
 
 def lines(found: Sequence[Panel], where: Provenance, dtype: str, plan: ProductPlan) -> list[str]:
     """The results file."""
+    told = " and the share that is kept" * plan.told
     taken = "GPU time between calls" if plan.device else "wall time"
     text = [
         "# Granularity",
@@ -145,7 +149,7 @@ def lines(found: Sequence[Panel], where: Provenance, dtype: str, plan: ProductPl
         *(f"- {fact}" for fact in where.lines()),
         "",
         f"Times faster than XLA's dense product, {dtype}, by the share of blocks that a random "
-        "mask leaves out. `js.masked_matmul` is given the bool mask; the dense product has none. "
+        f"mask leaves out. `js.masked_matmul` is given the bool mask{told}; the dense has none. "
         f"Medians of {plan.samples} rounds in turns, {taken} a call in chains of {plan.calls} "
         "calls; every timed output was checked. *Ahead from*: where the curve passes 1, linear in "
         "the logarithm of the speed between measured shares.",
@@ -225,7 +229,7 @@ def main() -> int:
         shapes.append((8192, 768, 3072) if gpu else (512, 768, 3072))
     samples = 2 if given.quick else given.samples
     megabytes = 0.0 if given.quick else 64.0
-    plan = ProductPlan(given.calls, 1, samples, megabytes, device=gpu, rivals=False)
+    plan = ProductPlan(given.calls, 1, samples, megabytes, device=gpu, rivals=False, told=gpu)
     where = provenance(command_line())
     found = panels(shapes, given.masked, given.block, given.share, given.dtype, plan)
     text = lines(found, where, given.dtype, plan)

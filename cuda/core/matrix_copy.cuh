@@ -38,6 +38,14 @@ __device__ __forceinline__ void StoreMatrices(uint32_t shared, const uint32_t (&
                : "memory");
 }
 
+// The way back of LoadMatricesTransposed, from sm_90 on.
+__device__ __forceinline__ void StoreMatricesTransposed(uint32_t shared, const uint32_t (&v)[4]) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared),
+      "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+      : "memory");
+}
+
 // A block of 8 x 8 in registers, as LoadMatrices leaves it, transposed.
 __device__ __forceinline__ uint32_t TransposedMatrix(uint32_t v) {
   uint32_t out;

@@ -1,6 +1,7 @@
 // Handler of jaxsparse_masked_matmul on CUDA (contracts/masked_matmul.toml): one kernel family.
 #include "contracts/masked_matmul.gen.h"
 #include "cuda/ffi/common.h"
+#include "cuda/kernels/masked_matmul/fine/launch.h"
 #include "cuda/kernels/masked_matmul/launch.h"
 #include "cuda/kernels/masked_matmul/sampled/launch.h"
 
@@ -10,7 +11,7 @@ namespace {
 using contract::masked_matmul::Call;
 
 constexpr char kOp[] = "masked_matmul";
-constexpr int64_t kDirect = 0, kSampled = 5, kTurned = 6;  // others: 1 + StripChoice
+constexpr int64_t kDirect = 0, kSampled = 5, kTurned = 6, kFine = 9;  // others: 1 + StripChoice
 
 // `columns` entries are a row of the masked matrix.
 BlockBits BitsOf(const contract::Array& words, int64_t columns, int64_t row_size,
@@ -58,7 +59,7 @@ const char* MaskReason(const Call& c, const BlockBits& bits) {
     return "a_words must be u32[a_masks, ceil(rows, a_rows), words(ceil(depth, a_cols))] or "
            "pred[a_masks, ceil(rows, a_rows), ceil(depth, a_cols)]";
   }
-  if (bits.is_bools && (c.variant == kDirect || c.variant == kSampled)) {
+  if (bits.is_bools && (c.variant == kDirect || c.variant == kSampled || c.variant == kFine)) {
     return "this variant takes a_words of u32";
   }
   return nullptr;
@@ -73,6 +74,13 @@ ffi::Error Sampled(const MaskedMatmulArgs& args, cudaStream_t stream) {
   const int64_t needed = SampledMatmulScratchBytes(args);
   if (args.scratch_bytes < needed) return TooSmall(kOp, args.scratch_bytes, needed, "bytes");
   return CudaStatus(kOp, LaunchSampledMatmul(args, stream));
+}
+
+ffi::Error Fine(const MaskedMatmulArgs& args, cudaStream_t stream) {
+  if (const char* reason = FineMatmulReason(args)) return Invalid(kOp, reason);
+  const int64_t needed = FineMatmulScratchBytes(args);
+  if (args.scratch_bytes < needed) return TooSmall(kOp, args.scratch_bytes, needed, "bytes");
+  return CudaStatus(kOp, LaunchFineMatmul(args, stream));
 }
 
 // Why tiles of this kind cannot run, or nullptr.
@@ -112,6 +120,7 @@ ffi::Error MaskedMatmul(cudaStream_t stream, contract::masked_matmul::Attributes
   if (call->nothing()) return ffi::Error::Success();
   if (call->variant == kDirect) return CudaStatus(kOp, LaunchMaskedMatmulDirect(args, stream));
   if (call->variant == kSampled) return Sampled(args, stream);
+  if (call->variant == kFine) return Fine(args, stream);
   return Strips(args, call->variant, stream);
 }
 
@@ -120,6 +129,7 @@ ffi::Error MaskedMatmulInit() {
   return CudaStatus(kOp, once->Run([](int) {
     cudaError_t status = PrepareMaskedMatmulDirect();
     if (status == cudaSuccess) status = PrepareMaskedMatmulStrips();
+    if (status == cudaSuccess) status = PrepareFineMatmul();
     return status == cudaSuccess ? PrepareSampledMatmul() : status;
   }));
 }

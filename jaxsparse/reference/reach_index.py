@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 
+from jaxsparse.core.masks import where_set
 from jaxsparse.mask.reach import reach
 from jaxsparse.reference.bits import pack_mask, unpack_mask
 from jaxsparse.reference.tile_index import tile_index
@@ -38,3 +39,12 @@ def touched_pixels(mask: jax.Array, window: Any, in_hw: Sequence[int]) -> jax.Ar
     top, left = window.pads
     seen = reach(mask, window.taps, window.strides, ((top, 0), (left, 0)), window.dilation, spread)
     return seen[:, :: up[0], :: up[1]]
+
+
+def read_alone(x: jax.Array, mask: jax.Array, window: Any) -> jax.Array:
+    """x[B,H,W,C], 0 where no active output reads it. cuDNN multiplies what lies between the taps of
+    a dilated window by 0, and there may be a NaN.
+    """
+    if 0 in (*x.shape, *mask.shape, *window.taps):
+        return x
+    return where_set(touched_pixels(mask, window, x.shape[1:3]), x)

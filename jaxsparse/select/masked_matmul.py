@@ -21,9 +21,14 @@ Shape = tuple[int, ...]
 SAMPLED = "sampled"
 #: The variant of columns that are kept one by one, for 32 rows together.
 SORTED = "sorted"
+#: The variant of blocks of few rows: 16 rows are condensed along K by themselves.
+FINE = "fine"
 #: Panels of an operand that lies transposed: it transposes what the mask keeps.
 TURNED = "turned"
-#: `few_rows`: blocks of fewer lost to the dense product at every density that was measured.
+#: `few_rows`: strips of blocks of fewer lost to the dense product at every density that was
+#: measured. `fine_until`: share of K that one of 16 rows keeps up to which `fine` is faster
+#: than dense, in 16 bits and in float32. `strips_until`: share that one of 64 rows keeps up to
+#: which strips are faster than `fine`.
 #: `filling_tiles`: panels, 128 rows by 256 columns, that leave the device half full. `dense_from`:
 #: share of kept blocks, in twentieths, from which the dense product was the faster one (4096 x 4096
 #: by 4096 x 2048, float32): where TMA loads whole blocks ("boxes"); where columns are "picked"; of
@@ -118,10 +123,12 @@ def candidates(problem: MatmulProblem) -> Offer:
     """
     names = [n for n in table(OP, problem.platform) if reason_against(problem, n) is None]
     last = [n for n in names if n == "direct"]
-    first = [n for n in names if n == SAMPLED or (n == TURNED and _turns(problem))]
-    rest = [n for n in names if n not in (*first, "direct", TURNED)]
-    tiles = [*first, *rest, *(n for n in names if n == TURNED and n not in first)]
-    lose = problem.platform == "cuda" and not problem.own and _lose(problem)
+    fine = FINE in names and _takes(problem) == FINE
+    wins = {SAMPLED: True, TURNED: _turns(problem), FINE: fine}
+    first = [n for n in names if wins.get(n)]
+    rest = [n for n in names if n not in (*wins, "direct")]
+    tiles = [*first, *rest, *(n for n in names if n in wins and n not in first)]
+    lose = problem.platform == "cuda" and not problem.own and not fine and _lose(problem)
     return Offer((DENSE, *tiles, *last) if lose else (*tiles, DENSE, *last))
 
 
@@ -137,6 +144,28 @@ def _turns(problem: MatmulProblem) -> bool:
     return problem.turned and tiles >= _MEASURED("filling_tiles")
 
 
+def _takes(problem: MatmulProblem) -> str:
+    """What is expected to be the fastest for blocks of few rows that are said to keep so much:
+    `fine`, strips ("auto"), or the dense product; "" where that is not said, or not asked.
+    """
+    (rows, columns), width = problem.blocks[0], problem.a[2]
+    if problem.flips:
+        (columns, rows), width = problem.blocks[1], problem.b[1]
+    tiles = problem.lists * -(-problem.a[1] // 256) * -(-problem.b[2] // 128)
+    known = problem.density is not None and problem.masks[2] is None
+    if not known or rows >= 32 or columns >= width or tiles < _MEASURED("filling_tiles"):
+        return ""
+
+    def kept(together: int) -> float:
+        """The share of K that at least one of so many rows keeps."""
+        return 1 - (1 - (problem.density or 0.0)) ** max(together / rows, 1)
+
+    if kept(64) <= _MEASURED("strips_until"):
+        return "auto"
+    kind = "16 bits" if problem.itemsize == 2 else "float32"
+    return FINE if kept(16) <= _MEASURED("fine_until", kind) else DENSE
+
+
 def _lose(problem: MatmulProblem) -> bool:
     """Whether tiles are expected to take longer than the dense product.
 
@@ -150,11 +179,13 @@ def _lose(problem: MatmulProblem) -> bool:
         rows, columns = columns, rows
     if masks[place] is None or columns >= width:
         return False
+    if (taken := _takes(problem)) != "":
+        return taken != "auto"
     whole = 64 if place == 2 else 128 // problem.itemsize
     boxes = rows % 32 == 0 and columns % whole == 0
     kind = "boxes" if boxes else "sampled" if place == 2 else "picked"
     few = problem.density is not None and problem.density >= _MEASURED("dense_from", kind)
-    return rows < _MEASURED("few_rows") or few
+    return rows < _MEASURED("few_rows", kind) or few
 
 
 def reason_against(problem: MatmulProblem, variant: str) -> str | None:
@@ -184,6 +215,8 @@ def reason_against(problem: MatmulProblem, variant: str) -> str | None:
                 "sorted columns need a mask on one operand and no other, of whole 32 rows but not "
                 "of whole 128 bytes of K, and rows of whole 128 bytes in the other operand"
             )
+    if variant == FINE and (left is None or masks[2] is not None or None not in masks[:2]):
+        return "fine products need a mask on one operand, and no other"
     if variant == TURNED and (masks[0] is None or m % vector or lists * m * k >= 2**33):
         return "turned pieces need a mask on a, columns of 16 bytes, and at most 2^33 entries"
     if variant == SAMPLED:
@@ -193,6 +226,14 @@ def reason_against(problem: MatmulProblem, variant: str) -> str | None:
             return "a side of the result passes 2^20, or b 2^31 rows or pieces of 16 bytes"
     if not is_hopper():
         return "the device is not of compute capability 9.0"
+    if variant == FINE:
+        if k == 0 or n % vector:
+            return f"K = {k} and {n} columns: these must be a multiple of {vector}"
+        tall = lists * -(-m // 256)
+        most = max(m, n, tall * -(-n // 128), 16 * tall * -(-k // (32 * vector)))
+        if most >= 2**30 or k > 2**19:
+            return "more than 2^30 rows, columns, tiles or groups of 16 rows, or 2^19 columns of a"
+        return None
     if k == 0 or k % vector or n % vector:
         return f"K = {k} and {n} columns: both must be multiples of {vector}"
     if lists * m >= 2**31 or k > 2**19 or n >= 2**30 or lists * -(-m // 128) > 65535:

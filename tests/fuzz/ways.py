@@ -140,7 +140,11 @@ def gradient(problem: Problem, draw: Draw, draws: int) -> str:
         floats, data = problem.draw(draw.rng)
         if problem.edges and near(problem.edges(**wide(floats), **data)):
             continue
-        leads = [draw.rng.standard_normal(v.shape) for v in floats_of(shapes)]
+        # What the op is given as cotangents: of the dtype of each result.
+        leads = [
+            draw.rng.standard_normal(v.shape).astype(v.dtype).astype(np.float64)
+            for v in floats_of(shapes)
+        ]
         along = {k: draw.rng.standard_normal(v.shape) for k, v in floats.items()}
         singles = [v.astype(np.float32) for v in leads]
         got = wide(jax.tree.map(np.asarray, gradients(floats, data, singles)))

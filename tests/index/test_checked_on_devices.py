@@ -12,6 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 import jaxsparse as js
 
+pytestmark = pytest.mark.skipif(jax.device_count() < 4, reason="needs four devices")
+
 
 @pytest.fixture
 def mesh():

@@ -315,7 +315,14 @@ def indices() -> list[Case]:
     blocks = lambda mask: js.kept_blocks(mask, (130, 200), (16, 16))  # noqa: E731
 
     def attended(n: Any) -> Any:
-        return js.create_block_mask(lambda b, h, q, kv: kv < n[b] + q, 3, None, 80, 90, 16)
+        mask = js.create_block_mask(lambda b, h, q, kv: kv < n[b] + q, 3, None, 80, 90, 16)
+        by_row = up_to(mask.kv_counts, mask.kv_blocks, mask.kv_slots)
+        return by_row, up_to(mask.q_counts, mask.q_blocks, mask.q_slots), mask.words
+
+    def up_to(counts: Any, *lists: Any) -> Any:
+        """What is past a count is undefined."""
+        own = counts[..., None] > jnp.arange(lists[0].shape[-1])
+        return counts, [jnp.where(own, values, 0) for values in lists]
 
     put = lambda x, mask: js.pack_tokens(x, mask)[0]  # noqa: E731
     back = lambda x, mask: js.unpack_tokens(*js.pack_tokens(x, mask), base=-x)  # noqa: E731

@@ -229,7 +229,8 @@ def every_table() -> Iterator[None]:
 
 
 #: What says how many workers a CPU has.
-WORKERS = ("jaxsparse.pruned.executors.dense.workers", "jaxsparse.pruned.strips.workers")
+_OF_CPU = ("executors.dense", "executors.dots", "executors.depthwise", "strips")
+WORKERS = tuple(f"jaxsparse.pruned.{module}.workers" for module in _OF_CPU)
 variants = importlib.import_module("jaxsparse.select.variants")
 
 

@@ -11,9 +11,11 @@ import jaxsparse as js
 from jaxsparse.select import Option, Problem
 
 PLATFORM = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
-X, KERNEL = jnp.ones((2, 16, 24, 32)), jnp.ones((3, 3, 32, 128)) / 32
+#: On a GPU the call that chooses on the device must hold several variants.
+IMAGES, C, OUT = ((4, 40, 40), 256, 256) if PLATFORM == "cuda" else ((2, 16, 24), 32, 128)
+X, KERNEL = jnp.ones((*IMAGES, C)), jnp.ones((3, 3, C, OUT)) / C
 RNG = np.random.default_rng(0)
-SPARSE, FULL = jnp.asarray(RNG.random((2, 16, 24)) < 0.1), jnp.ones((2, 16, 24), bool)
+SPARSE, FULL = jnp.asarray(RNG.random(IMAGES) < 0.1), jnp.ones(IMAGES, bool)
 
 
 def conv(mask, x=X):
@@ -48,7 +50,7 @@ def test_what_a_policy_gets():
     problem, options = next((p, o) for p, o in seen if p.platform == PLATFORM)
     assert isinstance(problem, Problem)
     assert (problem.op, problem.called, problem.dtype) == ("masked_conv", "masked_conv", "float32")
-    assert problem.features["pixels"] == problem.n_tiles == 2 * 16 * 24
+    assert problem.features["pixels"] == problem.n_tiles == SPARSE.size
     assert problem.features["taps"] == 9
     with pytest.raises(TypeError):
         problem.features["taps"] = 1

@@ -62,10 +62,17 @@ def comparisons(
         def dense(i: int, x: jax.Array, operands: Any) -> jax.Array:
             return multiplied(case, x, operands["b"], operands["masks"][i], exactness)
 
-        def ours(i: int, x: jax.Array, operands: Any) -> jax.Array:
+        told = 1 - sparsity if plan.told else None
+
+        def ours(i: int, x: jax.Array, operands: Any, told: float | None = told) -> jax.Array:
             mask = {f"{case.masked}_mask": operands["masks"][i]}
             return masked_matmul(
-                x, operands["b"], granularity=case.block, precision=exactness, **mask
+                x,
+                operands["b"],
+                granularity=case.block,
+                precision=exactness,
+                density=told,
+                **mask,
             )
 
         yield Comparison(

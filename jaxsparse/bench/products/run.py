@@ -24,7 +24,8 @@ MEGABYTE = 1e6
 class ProductPlan:
     """How to measure: `calls` of a chain, timed rounds, `rotate_mb` of distinct inputs at least
     before one comes again (within `max_sets` chains), device times too, rivals of other packages. A
-    chain does its calls `repeats` times; so many `threads` compile at once.
+    chain does its calls `repeats` times; so many `threads` compile at once. `told`: a masked
+    product is given the share that its mask keeps.
     """
 
     calls: int = 10
@@ -35,6 +36,7 @@ class ProductPlan:
     device: bool = False
     rivals: bool = True
     threads: int = 1
+    told: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,7 @@ from jaxsparse.ops.masked_conv.channels import forward, forward_of_all, tell
 from jaxsparse.ops.masked_conv.operands import EVERY, Channels, Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.reference import masked_conv as reference
-from jaxsparse.reference.reach_index import touched_pixels
+from jaxsparse.reference.reach_index import read_alone, touched_pixels
 from jaxsparse.select.choice import Choice
 from jaxsparse.select.explain import record, watched
 from jaxsparse.select.masked_conv.chooser import against
@@ -166,16 +166,18 @@ def work_of(p: ConvParams, x: Shaped, kernel: Shaped, index: TileIndex) -> Work:
 def on_reference(p: ConvParams, *given: Any, sum_dtype: np.dtype = reference.FLOAT32):
     """The same result without a kernel of ours: XLA's convolution, and the mask."""
     operands = Operands(*given)
-    words = operands.x_words
+    x, words, mask = operands.x, operands.x_words, operands.tiles.cover()
+    if p.geometry.dilation != (1, 1):
+        x = read_alone(x, mask, p.geometry.window(operands.kernel.shape[:2]))
     return reference.masked_conv(
-        operands.x,
+        x,
         operands.kernel,
-        operands.tiles.cover(),
+        mask,
         geometry=p.geometry,
         bias=operands.bias,
         base=operands.base,
         residual=operands.residual,
-        x_mask=None if words is None else unpack_mask(words, operands.x.shape[2]),
+        x_mask=None if words is None else unpack_mask(words, x.shape[2]),
         activation=p.activation,
         precision=lax_precision(p),
         out_dtype=np.dtype(p.out_dtype),

@@ -86,8 +86,8 @@ def masked_matmul(
         density: roughly the share of the masks' blocks that are kept, where it is known when this
             is traced (a pruning schedule); the result does not depend on it. On a GPU the dense
             product of the masked operands runs where it is faster at this share. The value is
-            rounded to the nearest twentieth (more than 0 stays more), so different values cause
-            at most twenty traces.
+            rounded to the nearest twentieth, below .05 to one of nine shares from .001 to .03, so
+            different values cause at most thirty traces.
         implementation: None (best available), "cuda", "cpu", "reference", or a sequence of them.
 
     Returns:

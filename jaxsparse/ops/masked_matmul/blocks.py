@@ -23,6 +23,10 @@ class BlockCount:
     overflow: bool = False
 
 
+#: Shares that stand for those below a twentieth: fine masks are worth it from different ones on.
+_SMALL = (0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.03, 0.05)
+
+
 def granularities(granularity: object) -> Blocks:
     """The block sizes of the masks of a, b and the result.
 
@@ -59,7 +63,8 @@ def _pair(value: object) -> Block:
 
 
 def check_density(value: object) -> float | None:
-    """`value`, None or a number from 0 to 1, rounded to a twentieth; more than 0 stays more.
+    """`value`, None or a number from 0 to 1, rounded to a twentieth; less than that, to one of
+    `_SMALL`. More than 0 stays more.
 
     Raises:
         TypeError, ValueError: for anything else.
@@ -71,7 +76,10 @@ def check_density(value: object) -> float | None:
         raise TypeError(f"density={value!r}; it takes None or a number that is known when traced")
     if not 0 <= value <= 1:
         raise ValueError(f"density={value!r}; it takes a share, from 0 to 1")
-    return max(round(20 * float(value)), int(value > 0)) / 20
+    twentieths = round(20 * float(value))
+    if value == 0 or (twentieths > 0 and value >= _SMALL[-1]):
+        return twentieths / 20
+    return min(_SMALL, key=lambda small: abs(small - float(value)))
 
 
 def check_mask(name: str, mask: ArrayLike | None, size: Block, block: Block) -> jax.Array | None:

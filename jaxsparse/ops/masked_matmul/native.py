@@ -13,7 +13,15 @@ from jaxsparse.core.types import Shaped
 from jaxsparse.ffi import absent, ffi_call
 from jaxsparse.ffi.register import native
 from jaxsparse.ops.masked_matmul.params import Blocks, MatmulParams
-from jaxsparse.select.masked_matmul import SAMPLED, SORTED, TURNED, has_boxes, sorts, transposes
+from jaxsparse.select.masked_matmul import (
+    FINE,
+    SAMPLED,
+    SORTED,
+    TURNED,
+    has_boxes,
+    sorts,
+    transposes,
+)
 from jaxsparse.select.variants import table
 
 _SIDES = ("rows", "cols")
@@ -61,7 +69,7 @@ def _call(
     sorted_columns = variant in ("auto", SORTED) and sorts(
         a.dtype.itemsize, blocks[0], b.shape, masks
     )
-    bools = platform == "cuda" and masks[1] is None and variant != "direct"
+    bools = platform == "cuda" and masks[1] is None and variant not in ("direct", FINE)
     bools = bools and (sorted_columns or has_boxes(a.dtype.itemsize, blocks[0]))
     words = [
         absent(m if m is None or (i == 0 and bools) else pack_mask(m), np.uint32, (0, 0, 0))
@@ -106,5 +114,7 @@ def _workspace(
     sizes, dtype = (*shape, a.shape[2], a.shape[0], b.shape[0]), DTYPES[a.dtype.name]
     if variant == SAMPLED:
         return native("cuda").sampled_matmul_workspace(sizes, lists[2], blocks[2], dtype)
+    if variant == FINE:
+        return native("cuda").fine_matmul_workspace(sizes, lists[0], dtype)
     turned = variant == TURNED
     return native("cuda").masked_matmul_workspace(sizes, lists, blocks[0], dtype, turned)

@@ -169,7 +169,7 @@ def masked_conv_recorded(draw: Draw) -> Problem:
     record = draw.pick(True, draw.size(middle))
 
     def call(x: Any, first: Any, second: Any, mask: Any, after: Any) -> Any:
-        y, recorder = js.masked_conv(x, first * 9, mask, activation="relu6", record=record)
+        y, recorder = js.masked_conv(x, first * 8, mask, activation="relu6", record=record)
         return y, js.masked_conv(y, second, after, recorder=recorder)
 
     same: Any = [
@@ -178,10 +178,10 @@ def masked_conv_recorded(draw: Draw) -> Problem:
     ]
 
     def edges(x: Any, first: Any, second: Any, mask: Any, after: Any) -> Any:
-        return oracle.edges(oracle.convolution(x, first * 9, same[0], 1)[mask], "relu6")
+        return oracle.edges(oracle.convolution(x, first * 8, same[0], 1)[mask], "relu6")
 
     def meaning(x: Any, first: Any, second: Any, mask: Any, after: Any) -> Any:
-        y = oracle.activated(oracle.convolution(x, first * 9, same[0], 1), "relu6")
+        y = oracle.activated(oracle.convolution(x, first * 8, same[0], 1), "relu6")
         y = np.where(mask[..., None], y, 0)
         z = oracle.convolution(y, second, same[1], 1)
         return y, np.where(after[..., None], z, 0)

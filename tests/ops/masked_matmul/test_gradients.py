@@ -91,12 +91,16 @@ def test_density_changes_no_result(implementation, rng, density):
     assert_close(got, oracle(diff, masks, (32, 1)), "float32")
 
 
-def test_density_is_the_nearest_twentieth():
-    """So that 1 - sparsity is the density that it was meant to be."""
+def test_density_is_rounded():
+    """To a twentieth, so that 1 - sparsity is the density that it was meant to be; small shares are
+    told apart further.
+    """
     for sparsity in range(0, 101, 5):
         assert check_density(1 - sparsity / 100) == (20 - sparsity // 5) / 20
     given = (0.001, 0.11, 0.12, 0.13, 0.56, np.float32(0.2), 0, 1)
-    assert [check_density(v) for v in given] == [0.05, 0.1, 0.1, 0.15, 0.55, 0.2, 0, 1]
+    assert [check_density(v) for v in given] == [0.001, 0.1, 0.1, 0.15, 0.55, 0.2, 0, 1]
+    small = (1e-9, 0.0051, 0.013, 0.024, 0.026, 0.04, 0.06)
+    assert [check_density(v) for v in small] == [0.001, 0.005, 0.015, 0.02, 0.03, 0.03, 0.05]
 
 
 def order(a, b, masks, blocks, **options):

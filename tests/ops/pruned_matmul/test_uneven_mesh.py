@@ -15,6 +15,8 @@ from jax.sharding import PartitionSpec as P
 import jaxsparse as js
 from jaxsparse.ffi.decode import spec_on
 
+pytestmark = pytest.mark.skipif(jax.device_count() < 4, reason="needs four devices")
+
 
 def _product(rng):
     w = rng.standard_normal((16, 8)).astype(np.float32)

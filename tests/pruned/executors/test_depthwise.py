@@ -15,6 +15,14 @@ from jaxsparse.pruned.executor import Problem
 from jaxsparse.pruned.executors import depthwise
 from jaxsparse.pruned.executors.choice import EXECUTORS
 
+
+@pytest.fixture(autouse=True)
+def on_cpu():
+    """Also where JAX sees a GPU."""
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
+
+
 needs_cpu = pytest.mark.skipif(module("cpu")[0] is None, reason="no CPU module")
 
 

@@ -1,5 +1,6 @@
 """The CPU's executor of products of one row: widths, dtypes, parts, what it refuses."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +12,14 @@ from jaxsparse.ffi.register import module
 from jaxsparse.ops.pruned_matmul.run import PrunedParams, call
 from jaxsparse.pruned.executor import Problem
 from jaxsparse.pruned.executors import dots
+
+
+@pytest.fixture(autouse=True)
+def on_cpu():
+    """Also where JAX sees a GPU."""
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
+
 
 needs_cpu = pytest.mark.skipif(module("cpu")[0] is None, reason="no CPU module")
 
