@@ -1,6 +1,7 @@
 """What is read off the output of compute-sanitizer."""
 
 import pytest
+
 from fuzz.gpu_check import word_of
 
 RAN = "seed 5: 2 problems, 40 cases, 0 problems wrong, 3 s\n"
