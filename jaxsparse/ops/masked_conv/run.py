@@ -168,7 +168,8 @@ def on_reference(p: ConvParams, *given: Any, sum_dtype: np.dtype = reference.FLO
     operands = Operands(*given)
     x, words, mask = operands.x, operands.x_words, operands.tiles.cover()
     if p.geometry.dilation != (1, 1):
-        x = read_alone(x, mask, p.geometry.window(operands.kernel.shape[:2]))
+        height, width = operands.kernel.shape[:2]
+        x = read_alone(x, mask, p.geometry.window((height, width)))
     return reference.masked_conv(
         x,
         operands.kernel,
