@@ -149,8 +149,8 @@ def lines(found: Sequence[Panel], where: Provenance, dtype: str, plan: ProductPl
         *(f"- {fact}" for fact in where.lines()),
         "",
         f"Times faster than XLA's dense product, {dtype}, by the share of blocks that a random "
-        f"mask leaves out. `js.masked_matmul` is given the bool mask{told}; the dense has none. "
-        f"Medians of {plan.samples} rounds in turns, {taken} a call in chains of {plan.calls} "
+        f"mask leaves out. `js.masked_matmul` is given the bool mask{told}; the dense product has "
+        f"none. Medians of {plan.samples} rounds in turns, {taken} a call in chains of {plan.calls} "
         "calls; every timed output was checked. *Ahead from*: where the curve passes 1, linear in "
         "the logarithm of the speed between measured shares.",
     ]
