@@ -150,9 +150,9 @@ def lines(found: Sequence[Panel], where: Provenance, dtype: str, plan: ProductPl
         "",
         f"Times faster than XLA's dense product, {dtype}, by the share of blocks that a random "
         f"mask leaves out. `js.masked_matmul` is given the bool mask{told}; the dense product has "
-        f"none. Medians of {plan.samples} rounds in turns, {taken} a call in chains of {plan.calls} "
-        "calls; every timed output was checked. *Ahead from*: where the curve passes 1, linear in "
-        "the logarithm of the speed between measured shares.",
+        f"none. Medians of {plan.samples} rounds in turns, {taken} a call in chains of "
+        f"{plan.calls} calls; every timed output was checked. *Ahead from*: where the curve passes "
+        "1, linear in the logarithm of the speed between measured shares.",
     ]
     for panel in found:
         shares = list(dict.fromkeys(s for one in panel.curves for s in one.speeds))
