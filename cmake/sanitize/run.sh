@@ -3,6 +3,7 @@
 #
 #   cmake/sanitize/run.sh asan|ubsan|tsan [test files or folders]
 #
+# WORKERS: processes that share the tests; 0, the default, is none beside this one.
 # XLA and Python are not instrumented: the sanitizer's runtime is preloaded, and what it would say of
 # them is left out. The module stops at the first finding.
 set -euo pipefail
@@ -37,6 +38,6 @@ runner=()
 found=$(for each in "${tests[@]}"; do realpath "$each"; done)
 mkdir -p build/outside && cd build/outside
 # shellcheck disable=SC2086
-LD_PRELOAD="$("$compiler" -print-file-name=$library) $("$compiler" -print-file-name=libstdc++.so)" "${runner[@]}" "$bin/python" -m pytest -q -n 0 -p no:cacheprovider \
+LD_PRELOAD="$("$compiler" -print-file-name=$library) $("$compiler" -print-file-name=libstdc++.so)" "${runner[@]}" "$bin/python" -m pytest -q -n "${WORKERS:-0}" --dist worksteal -p no:cacheprovider \
   -c "$root/pyproject.toml" --rootdir "$root" $found | tee sanitize.log
 echo "make $name: 0 findings; $(grep -E '[0-9]+ passed' sanitize.log) of ${tests[*]}"
