@@ -5,6 +5,7 @@ import pytest
 from fuzz.gpu_check import word_of
 
 RAN = "seed 5: 2 problems, 40 cases, 0 problems wrong, 3 s\n"
+LOST = "========= Internal Sanitizer Error: Detected a failure to track a kernel launch.\n"
 CLEAN = "========= ERROR SUMMARY: 0 errors"
 
 
@@ -18,6 +19,7 @@ CLEAN = "========= ERROR SUMMARY: 0 errors"
         (RAN.replace("0 problems wrong", "1 problems wrong") + CLEAN, 1, "problems wrong"),
         (CLEAN, 1, "died"),
         ("========= COMPUTE-SANITIZER\n", -11, ""),
+        (f"{RAN}{LOST}========= RACECHECK SUMMARY: 1 hazard displayed (1 error)", 9, ""),
     ],
 )
 def test_word(text, code, word):

@@ -7,6 +7,8 @@ over the calls in between. What is paid once per chain (the dispatch, the wait) 
 GPU it is the time of the kernels and of the gaps between them.
 """
 
+import contextlib
+import contextvars
 import dataclasses
 import math
 import time
@@ -14,6 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+
+from jaxsparse.bench.measure.turns import from_environment
+
+#: Gives what is entered while sides are timed, where processes share a device.
+ALONE: contextvars.ContextVar[Callable[[], contextlib.AbstractContextManager[None]] | None]
+ALONE = contextvars.ContextVar("alone", default=None)
 
 
 class Side(Protocol):
@@ -119,20 +127,21 @@ def interleave(
     if len(results) != len(sides):
         raise ValueError(f"sides need distinct names: {[side.name for side in sides]}")
     shuffle = np.random.default_rng(0)
-    for turn in range(samples + 1):
-        for place in shuffle.permutation(len(sides)):
-            side = sides[place]
-            result = results[side.name]
-            if result.failure:
-                continue
-            try:
-                if turn == 0:
-                    _warm_up(side, result)
-                else:
-                    _sample(side, result, turn, device and side.sets > 1, clock)
-            except Exception as error:  # any failure of one side is a result of this run
-                result.failure = f"{type(error).__name__}: {error}"
-            on_step(side.name)
+    with (ALONE.get() or from_environment())():
+        for turn in range(samples + 1):
+            for place in shuffle.permutation(len(sides)):
+                side = sides[place]
+                result = results[side.name]
+                if result.failure:
+                    continue
+                try:
+                    if turn == 0:
+                        _warm_up(side, result)
+                    else:
+                        _sample(side, result, turn, device and side.sets > 1, clock)
+                except Exception as error:  # any failure of one side is a result of this run
+                    result.failure = f"{type(error).__name__}: {error}"
+                on_step(side.name)
     return results
 
 
