@@ -21,7 +21,7 @@ RATE, MOMENTUM = 0.02, 0.9
 #: of the gradient of an operand, as a share of its largest entry.
 TOLERANCE = 1e-5, 1e-3
 #: A GPU multiplies in TF32. A step that differs by more than this is computed again in float32,
-#: where it has to be within `TOLERANCE`: what rounding makes of a gradient that cancels has no bound.
+#: where it has to be within `TOLERANCE`: rounding of a gradient that cancels has no bound.
 ROUNDED = TOLERANCE if jax.default_backend() == "cpu" else (1e-2, 5e-2)
 #: The programs that are compiled before the first step.
 PRECISIONS = (None,) if ROUNDED == TOLERANCE else (None, "highest")
@@ -35,7 +35,7 @@ _side = jax.value_and_grad(loss, has_aux=True)
 
 @functools.partial(jax.jit, static_argnames="precision")
 def compared(
-    params: Params, given: Batch, precision: str | None = None
+    params: Params, given: Batch, precision: str | None
 ) -> tuple[Params, dict[str, jax.Array]]:
     """The sparse network's gradients; both losses, and how far both sides differ."""
     with jax.default_matmul_precision(precision):
@@ -70,7 +70,7 @@ def training(seconds: float, seed: int = 0, least: int = 4) -> list[Finding]:
         told = 0
         while (spent := time.monotonic() - begin) < seconds or steps < least:
             given = batch(seed, steps)
-            gradients, found = compared(params, given)
+            gradients, found = compared(params, given, None)
             if not _within(found, ROUNDED):
                 found |= again.judged(params, given)
             params, speed = update(params, speed, gradients)
