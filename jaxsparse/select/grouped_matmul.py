@@ -3,15 +3,20 @@ filled.
 """
 
 import dataclasses
+import math
 
 from jaxsparse.core.device import MULTIPROCESSORS, is_hopper
 from jaxsparse.core.dtypes import HALF
 from jaxsparse.select.choice import Chooser, Offer, Reason, register
 from jaxsparse.select.problem import Problem
+from jaxsparse.select.table import Measured
 from jaxsparse.select.variants import also_runs, table
 
 OP, GATED = "grouped_matmul", "grouped_gated"
 TILE_ROWS = 128
+COLUMNS = {"n128": 128, "n256": 256}
+#: `narrow`: of the time of a wave of tiles of 256 columns, what one of 128 columns takes.
+_MEASURED = Measured(OP, "cuda")
 #: The variants of `grouped_gated`.
 ONE_PASS, TWO_PRODUCTS = "one pass", "two products"
 
@@ -52,10 +57,18 @@ def candidates(problem: GroupedProblem) -> Offer:
     names = [name for name in rows if reason_against(problem, name) is None]
     if problem.platform == "cpu":
         return Offer(tuple(names))
-    row_tiles = problem.sorted_rows / TILE_ROWS + min(problem.groups, problem.sorted_rows) / 2
-    few = row_tiles * -(-problem.outputs // 256) < MULTIPROCESSORS
-    best = "n128" if few or problem.outputs <= 128 else "n256"
+    best = min(COLUMNS, key=lambda name: waves(problem, name))
     return Offer(tuple(sorted(names, key=lambda name: (name == "direct", name != best))))
+
+
+def waves(problem: GroupedProblem, variant: str) -> float:
+    """How long a variant takes, in waves of tiles of 256 columns: groups fill the last of their
+    tiles half on the mean.
+    """
+    rows = problem.sorted_rows / TILE_ROWS + min(problem.groups, problem.sorted_rows) / 2
+    tiles = rows * -(-problem.outputs // COLUMNS[variant])
+    each = _MEASURED("narrow") if variant == "n128" else 1.0
+    return each * math.ceil(tiles / MULTIPROCESSORS)
 
 
 def against(problem: GroupedProblem) -> dict[str, str]:

@@ -127,21 +127,26 @@ def interleave(
     if len(results) != len(sides):
         raise ValueError(f"sides need distinct names: {[side.name for side in sides]}")
     shuffle = np.random.default_rng(0)
+
+    def round_of(turn: int) -> None:
+        for place in shuffle.permutation(len(sides)):
+            side = sides[place]
+            result = results[side.name]
+            if result.failure:
+                continue
+            try:
+                if turn == 0:
+                    _warm_up(side, result)
+                else:
+                    _sample(side, result, turn, device and side.sets > 1, clock)
+            except Exception as error:  # any failure of one side is a result of this run
+                result.failure = f"{type(error).__name__}: {error}"
+            on_step(side.name)
+
+    round_of(0)
     with (ALONE.get() or from_environment())():
-        for turn in range(samples + 1):
-            for place in shuffle.permutation(len(sides)):
-                side = sides[place]
-                result = results[side.name]
-                if result.failure:
-                    continue
-                try:
-                    if turn == 0:
-                        _warm_up(side, result)
-                    else:
-                        _sample(side, result, turn, device and side.sets > 1, clock)
-                except Exception as error:  # any failure of one side is a result of this run
-                    result.failure = f"{type(error).__name__}: {error}"
-                on_step(side.name)
+        for turn in range(1, samples + 1):
+            round_of(turn)
     return results
 
 

@@ -266,6 +266,7 @@ def convolve(
         out_dtype.name,
         implementation_key(implementation),
         called,
+        activation is None and all(v is None for v in (bias, base, residual)),
     )
     if mask is None and channels.masked():
         mask = jnp.ones(shape, bool)

@@ -110,7 +110,7 @@ def _batched(implementation: Implementation) -> Any:
     @custom_vmap
     def run(table: jax.Array, select: jax.Array, *base: jax.Array):
         alone = dispatch(
-            "fill_rows", implementation, cuda=_native, cpu=_reference, reference=_reference
+            "fill_rows", implementation, cuda=fill_native, cpu=_reference, reference=_reference
         )
         rows = ["r ."] * len(base)
         names = ["recorder"] * (2 + len(base))
@@ -137,7 +137,8 @@ def _batched(implementation: Implementation) -> Any:
     return run
 
 
-def _native(table: jax.Array, select: jax.Array, *base: jax.Array) -> jax.Array:
+def fill_native(table: jax.Array, select: jax.Array, *base: jax.Array) -> jax.Array:
+    """`fill_rows` by the CUDA handler alone, on the arrays of one device."""
     shape = (select.shape[0], table.shape[1])
     aliases = {0: 0} if base else None
     start = absent(next(iter(base), None), table.dtype, (0, table.shape[1]))

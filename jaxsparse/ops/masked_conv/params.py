@@ -9,7 +9,9 @@ from jaxsparse.select.masked_conv.problem import OP
 
 @dataclasses.dataclass(frozen=True)
 class ConvParams:
-    """What is static about one call; `called` is the op that the user called."""
+    """What is static about one call; `called` is the op that the user called. `bare`: nothing is
+    added to the sums, they have no activation, and zeros are written where the mask is not set.
+    """
 
     geometry: Geometry
     activation: str | None
@@ -17,3 +19,4 @@ class ConvParams:
     out_dtype: str
     implementation: Implementation = None
     called: str = OP
+    bare: bool = False

@@ -23,6 +23,7 @@ from jaxsparse.index.tile_index import build_index
 from jaxsparse.ops.masked_conv import device as device
 from jaxsparse.ops.masked_conv import native as native
 from jaxsparse.ops.masked_conv.channels import forward, forward_of_all, tell
+from jaxsparse.ops.masked_conv.fill import fill_native
 from jaxsparse.ops.masked_conv.operands import EVERY, Channels, Operands
 from jaxsparse.ops.masked_conv.params import ConvParams
 from jaxsparse.reference import masked_conv as reference
@@ -35,6 +36,9 @@ from jaxsparse.select.select import choose, default_tile, picker
 from jaxsparse.select.select import run as run_choice
 from jaxsparse.select.table import DENSE
 from jaxsparse.select.work import Work, result, work
+
+#: Bytes of a dense result from which zeros are written to it by a kernel of their own.
+LARGE = 2**21
 
 
 def on_any(p: ConvParams, channels: Channels) -> Callable[..., jax.Array]:
@@ -61,9 +65,7 @@ def on_platform(p: ConvParams, platform: str, *given: Any):
     problem = problem_of(p, platform, x, kernel, index, operands.x_words, fills=fills)
     choice = choose(OP, problem)
     branches = {name: functools.partial(native.forward, p, platform, name) for name in choice.names}
-    # On a GPU, XLA's fast convolutions of 16 bits round their sums before the bias.
-    sums = np.dtype(p.out_dtype) if platform == "cuda" else reference.FLOAT32
-    branches[DENSE] = functools.partial(on_reference, p, sum_dtype=sums)
+    branches[DENSE] = functools.partial(on_cuda if platform == "cuda" else on_reference, p)
     pick = picker(choice, problem.known)
     together = functools.partial(device.forward, p, platform, choice.candidates, pick=pick)
     chosen = run_choice(problem.known, choice, branches, index.count, together)
@@ -97,6 +99,7 @@ def problem_of(
         fills,
         p.implementation is not None,
         "" if p.called == OP else p.called,
+        p.bare and fills,
     )
 
 
@@ -163,8 +166,33 @@ def work_of(p: ConvParams, x: Shaped, kernel: Shaped, index: TileIndex) -> Work:
     return work(math.prod(index.shape) * math.prod(kernel.shape), x, kernel, index.words, out)
 
 
-def on_reference(p: ConvParams, *given: Any, sum_dtype: np.dtype = reference.FLOAT32):
-    """The same result without a kernel of ours: XLA's convolution, and the mask."""
+def on_cuda(p: ConvParams, *given: Any):
+    """XLA's convolution. Its fast ones of 16 bits round their sums before the bias. Where nothing
+    follows, zeros are written to the unset pixels of a large result, and the others are not read
+    again.
+    """
+    operands = Operands(*given)
+    mask, sums = operands.tiles.cover(), np.dtype(p.out_dtype)
+    more = operands.bias, operands.base, operands.residual
+    small = math.prod(mask.shape) * operands.kernel.shape[3] * sums.itemsize < LARGE
+    if small or p.activation is not None or any(v is not None for v in more):
+        return on_reference(p, *given, sum_dtype=sums)
+    y = on_reference(p, *given, sum_dtype=sums, everywhere=True)
+    rows = y.reshape(-1, y.shape[3])
+    select = jnp.where(mask, jnp.int32(-1), jnp.int32(0)).reshape(-1)
+    zeros = jnp.zeros((1, y.shape[3]), y.dtype)
+    return fill_native(zeros, select, rows).reshape(y.shape)
+
+
+def on_reference(
+    p: ConvParams,
+    *given: Any,
+    sum_dtype: np.dtype = reference.FLOAT32,
+    everywhere: bool = False,
+):
+    """The same result without a kernel of ours: XLA's convolution, and the mask. `everywhere`:
+    without the mask.
+    """
     operands = Operands(*given)
     x, words, mask = operands.x, operands.x_words, operands.tiles.cover()
     if p.geometry.dilation != (1, 1):
@@ -173,7 +201,7 @@ def on_reference(p: ConvParams, *given: Any, sum_dtype: np.dtype = reference.FLO
     return reference.masked_conv(
         x,
         operands.kernel,
-        mask,
+        jnp.ones_like(mask) if everywhere else mask,
         geometry=p.geometry,
         bias=operands.bias,
         base=operands.base,

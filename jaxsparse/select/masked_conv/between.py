@@ -12,18 +12,23 @@ result, and of the pass that the mask takes over it. So the mean is of measured 
 
 import functools
 import math
+from collections.abc import Mapping
 
 import msgspec
 
+from jaxsparse.select.masked_conv.cost import STEP_BYTES
 from jaxsparse.select.masked_conv.problem import OP
 from jaxsparse.select.roofline.machine import Machine, machine_of
-from jaxsparse.select.table import DENSE, Rate, Same, TuningTable, base_for
+from jaxsparse.select.table import DENSE, Measured, Rate, Same, TuningTable, base_for
+from jaxsparse.select.variants import Variant, table
 
 #: Shapes at a log distance d, summed over taps, channels, outputs and stride, weigh
 #: 1 / (NEAR + d)**STEEP.
 NEAR, STEEP = 0.2, 3
 #: What a dense convolution computes in whole blocks: channels and outputs.
 BLOCK = 64, 128
+_MEASURED = Measured(OP, "cuda")
+_TILE = "tile_m", "tile_n", "stages", "split_k", "stream_k", "box"
 _RATES = ("start", "step", "row_step", "fill")
 
 
@@ -31,7 +36,37 @@ def rates_for(tuning: TuningTable, dtype: str, shape: tuple[int, ...]) -> dict[s
     """Variant -> rate, for calls of `shape`: taps, channels, outputs, stride. Of a shape that was
     measured they are its own, and of variants that were measured on others only, the nearest's.
     """
-    return _rates_for(Same(tuning), dtype, shape)
+    rates = _rates_for(Same(tuning), dtype, shape)
+    rows, machine = table(OP, "cuda"), machine_of(base_for(tuning.device, "cuda"))
+    return {**_sharing(rows, rates, machine.macs(dtype) / machine.processors), **rates}
+
+
+def _sharing(
+    rows: Mapping[str, Variant], rates: Mapping[str, Rate], macs: float
+) -> dict[str, Rate]:
+    """Rates of the variants that share weights between two CTAs, and were not measured on their
+    own: a step of the same tile takes `shared_weights` of its time, and no less than its products
+    by `macs` multiply-adds a microsecond and multiprocessor.
+    """
+    found = {}
+    single = {
+        _tile(r): rates[n] for n, r in rows.items() if n in rates and r.fields.get("cluster") == 1
+    }
+    for name, row in rows.items():
+        rate = single.get(_tile(row)) if row.fields.get("cluster") == 2 else None
+        if rate is None or (took := rate.step + rate.row_step) <= 0:
+            continue
+        itemsize = 4 if rate.dtype == "float32" else 2
+        products = row.fields["tile_m"] * row.fields["tile_n"] * STEP_BYTES / itemsize
+        less = max(_MEASURED("shared_weights"), min(products / macs / took, 1.0))
+        step, row_step = round(rate.step * less, 4), round(rate.row_step * less, 4)
+        found[name] = msgspec.structs.replace(rate, variant=name, step=step, row_step=row_step)
+    return found
+
+
+def _tile(row: Variant) -> tuple[object, ...]:
+    """What rows that differ in their cluster alone have in common."""
+    return tuple(row.fields.get(name) for name in _TILE)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -89,7 +89,8 @@ def work_of(problem: ConvProblem) -> Work:
     """What the cost of a call depends on besides its mask."""
     (kh, kw, per_group, outputs), strides = problem.kernel_shape, problem.geometry.strides
     pixels, stride = math.prod(problem.shape), strides[0] * strides[1]
-    return Work(kh * kw, per_group, outputs, problem.itemsize, pixels, stride, problem.fills)
+    fills, bare = problem.fills, problem.bare
+    return Work(kh * kw, per_group, outputs, problem.itemsize, pixels, stride, fills, bare)
 
 
 def _cost(

@@ -24,6 +24,10 @@ from jaxsparse.select.variants import Variant
 STEP_BYTES = 128
 NARROW_BYTES = 64
 MEGABYTE = 1e6
+#: How often the mask's pass touches the bytes of a dense result, read and written: that of a call
+#: in which nothing follows the sums writes zeros alone, `zeroed` times on the mean over masks.
+PASS = 2.0
+_COPY = Measured("machine", "cuda")
 #: `listed`: microseconds that reading a list costs. An H200's boxes take .1, .2 and .4 longer
 #: (quartiles of 836 calls) over a list of all tiles than over every tile without one; of .2, .3 and
 #: .5 it chose about as well as any. `in_clusters`: of the CTAs that the device holds singly, those
@@ -39,7 +43,8 @@ def listed() -> float:
 class Work(NamedTuple):
     """The shape of a call: what its cost depends on besides the mask.
 
-    `fills`: zeros are written where no product is; not with a `base`.
+    `fills`: zeros are written where no product is; not with a `base`. `bare`: nothing follows the
+    sums, so that a dense convolution takes no pass over its result.
     """
 
     taps: int
@@ -49,6 +54,7 @@ class Work(NamedTuple):
     pixels: int
     stride: int
     fills: bool = True
+    bare: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -144,10 +150,14 @@ def candidate(
 
 
 def dense(rate: Rate, work: Work) -> Candidate:
-    """What XLA's convolution and the mask cost: `start`, and `step` a billion multiply-adds. No
-    handler knows it: it stands beside the others to be compared with.
+    """What XLA's convolution and the mask cost: `start`, and `step` a billion multiply-adds, of
+    which the pass over the result is a part. No handler knows it: it stands beside the others to be
+    compared with.
     """
     took = rate.start + rate.step * work.macs / 1e9
+    if work.bare:
+        result = work.pixels * work.outputs * work.itemsize
+        took -= min((PASS - _MEASURED("zeroed")) * result / _COPY("copy"), took / 2)
     return Candidate(DENSE, -1, EVERY, (took, 0.0, float(EVERY), 0.0, 0.0))
 
 

@@ -1,8 +1,8 @@
 """Which variants of `masked_conv` stand beside each other in one call that chooses on the device.
 
-Two kinds of call (docs/kernels/masked_conv.md): rows of one CTA a
-tile beside those that split K over pairs of CTAs, or beside those that split it over four, for
-calls of few tiles.
+Two kinds of call (docs/kernels/masked_conv.md): rows of one CTA a tile beside those of pairs of
+CTAs, which share weights or split K, or beside those that split K over four, for calls of few
+tiles.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,25 +21,25 @@ LEAST_GAIN = 0.001
 #: No call takes less, whatever a line through measurements says.
 LEAST_US = 0.01
 _MEASURED = Measured("masked_conv", "cuda")
-#: The CTAs that share a tile's K where the device chooses.
+#: The CTAs of a cluster where the device chooses.
 PARTS = (1, 2, 4)
 
 
 def held(row: Variant) -> bool:
-    """Whether a kernel that chooses holds this variant: one CTA wide, or splitting K over two or
-    four.
+    """Whether a kernel that chooses holds this variant: one CTA wide, sharing weights between two,
+    or splitting K over two or four.
     """
-    return row.fields.get("cluster") == 1 and row.fields["split_k"] in PARTS
+    return row.fields.get("cluster") in (1, 2) and parts(row) in PARTS
 
 
 def parts(row: Variant) -> int:
-    """The CTAs of a cluster that share the K of one tile."""
-    return row.fields.get("split_k", 1)
+    """The CTAs of a cluster, which share weights or the K of one tile."""
+    return row.fields.get("cluster", 1) * row.fields.get("split_k", 1)
 
 
 def splits(row: Variant) -> bool:
     """Whether several CTAs share the K of one tile."""
-    return parts(row) > 1
+    return row.fields.get("split_k", 1) > 1
 
 
 def best_few(

@@ -25,6 +25,8 @@ class ConvProblem:
         fills: whether zeros are written where no product is: without a `base`.
         own: whether an implementation is demanded by name.
         asked: the op that the user called, where it is another one.
+        bare: nothing is added to the sums, and they have no activation: a dense convolution writes
+            zeros to the unset pixels, and does not read the others again.
     """
 
     platform: str
@@ -42,6 +44,7 @@ class ConvProblem:
     fills: bool = True
     own: bool = False
     asked: str = ""
+    bare: bool = False
 
     @property
     def known(self) -> Problem:

@@ -82,13 +82,13 @@ def test_rows_that_split_differently_are_refused():
     cost = (1.0, 0.0, 0.0, 0.0, 0.0)
     mixed = tuple(Candidate(n, ROWS[n].number, 0, cost) for n in ("m128n64k4", "m128n64k2"))
     index = chosen_index(jnp.ones((1, 8, 8), bool), ((1, 1),), mixed)
-    with pytest.raises(Exception, match="split K differently"):
+    with pytest.raises(Exception, match="clusters of different sizes"):
         jax.block_until_ready(device.forward(params, "cuda", mixed, *Operands(x, kernel, index)))
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="the handler of a GPU")
 @pytest.mark.parametrize("base", [False, True])
-@pytest.mark.parametrize("split", [None, "m128n64k2", "m128n64k4", "m128n128k4"])
+@pytest.mark.parametrize("split", [None, "m128n256c2", "m128n64k2", "m128n64k4", "m128n128k4"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_every_candidate_of_a_call(rng, dtype, split, base):
     """Rows of one CTA a tile, some of which stream K, alone and beside one that splits it; counts

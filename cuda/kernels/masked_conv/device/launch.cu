@@ -139,7 +139,8 @@ const char* MaskedConvDeviceReason(const MaskedConvArgs& args, const ConvChoice&
     }
     if (!mma) {
       const int these = kernel.parts(c.variant);
-      if (these > 1 && parts > 1 && these != parts) return "candidates split K differently";
+      if (these > 1 && parts > 1 && these != parts)
+        return "candidates need clusters of different sizes";
       parts = std::max(parts, these);
     }
     one.tiles = TilesOf(args, choice, c);

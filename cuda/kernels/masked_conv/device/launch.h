@@ -1,8 +1,8 @@
 // The masked convolution that chooses on the device. Of the tensor-core rows of
-// variants/masked_conv.toml whose CTAs share no weights one kernel holds all, also those that split
-// K over two or four; three with less code, for plain calls, hold those of at most 64 and 128
+// variants/masked_conv.toml one kernel holds all, also those whose CTAs share weights in pairs or
+// split K over two or four; three with less code, for plain calls, hold those of at most 64 and 128
 // columns, and all; another holds every row of variants/masked_conv_mma.toml. The candidate that
-// costs least runs. Candidates that split K all do so over as many CTAs.
+// costs least runs. Candidates whose CTAs work in clusters all do so in clusters of one size.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -21,7 +21,7 @@ struct DeviceParams {
   const float* costs;           // [candidates, 5]
 };
 
-// The most CTAs that share a tile's K where the device chooses: one, two or four.
+// The most CTAs of a cluster where the device chooses: one, two or four.
 inline constexpr int kMostParts = 4;
 // The columns of the widest row.
 inline constexpr int kMostColumns = 256;
@@ -32,7 +32,7 @@ struct MaskedConvDevice {
   static bool Holds(int variant);
   // The columns of its tile.
   static int Columns(int variant);
-  // How many CTAs of a cluster share a tile's K; 1: none do.
+  // How many CTAs of a cluster share weights, or a tile's K; 1: none do.
   static int Parts(int variant);
   // Whether it loads boxes.
   static bool LoadsBoxes(int variant);
@@ -42,8 +42,8 @@ struct MaskedConvDevice {
   static cudaError_t Prepare(int (&ctas)[kMostParts + 1]);
 
   // `image` is read where a candidate loads boxes. `columns`: of the widest candidate. `plain`: see
-  // IsPlainCall. `parts`: CTAs of a cluster, those of each candidate that splits K; candidates of
-  // one CTA a tile run in clusters as they do without, on as many CTAs as fit then.
+  // IsPlainCall. `parts`: CTAs of a cluster, those of each candidate that needs one; candidates of
+  // single CTAs run in clusters as they do without, on as many CTAs as fit then.
   static cudaError_t Launch(const DeviceParams& p, const CUtensorMap& weights,
                             const CUtensorMap& image, int ctas, int columns, bool plain, int parts,
                             cudaStream_t stream);

@@ -7,8 +7,8 @@
 //           description to shared memory, after which all threads synchronise.
 // Tile:     the candidate's. All bodies have the same threads; the launch asks for the shared
 //           memory of the largest, which costs nothing at one CTA a multiprocessor. Beside rows
-//           that split K all run in clusters: in pairs as fast as without; of fours an H200 holds
-//           116 to 120 CTAs of 132.
+//           that share weights or split K all run in clusters: in pairs as fast as without; of
+//           fours an H200 holds 116 to 120 CTAs of 132.
 // Pipeline: pick -> the body of wgmma/kernel.cuh or wgmma/box.cuh. The branch is uniform
 //           over the grid. Four kernels, of which a call launches one: of all rows for every call;
 //           and for plain ones (IsPlainCall) of rows of at most 64 and 128 columns, and of all. The
@@ -33,13 +33,14 @@
 
 namespace jaxsparse {
 
-// A row of the variant table as one body among others, where it is one CTA wide or splits K over
-// two or four.
+// A row of the variant table as one body among others: where it is one CTA wide, shares weights
+// between two, or splits K over two or four.
 template <typename T, int TileM, int TileN, int Stages, int Cluster, int SplitK, int StreamK,
           int Box>
 struct DeviceBody {
-  static constexpr bool kHeld = Cluster == 1 && SplitK <= kMostParts;
-  static_assert(!kHeld || SplitK != 3, "pairs and fours");
+  static constexpr int kParts = Cluster * SplitK;
+  static constexpr bool kHeld = Cluster <= 2 && kParts <= kMostParts;
+  static_assert(!kHeld || kParts != 3, "pairs and fours");
   template <bool Plain>
   using Gather =
       OneOfMany<MaskedConvConfig<T, TileM, TileN, Stages, Cluster, SplitK, StreamK, Plain>>;
@@ -143,7 +144,7 @@ int MaskedConvDevice<T>::Parts(int variant) {
   switch (variant) {
 #define JAXSPARSE_VARIANT(number, name, tile_m, tile_n, stages, cluster, split_k, ...) \
   case number:                                                                         \
-    return split_k;
+    return cluster * split_k;
 #include "masked_conv_table.inc"
 #undef JAXSPARSE_VARIANT
   }
