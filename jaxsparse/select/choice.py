@@ -31,6 +31,7 @@ class Reason(enum.Enum):
     PLAN = "measured for this plan"
     ESTIMATE = "estimated; js.pruned.tune measures"
     RATES = "the least time by the rates of the variant table"
+    SAFER = "a full mask may lose more by the others than they gain on the mean"
     SMALL = "by rule: a small kernel, or nothing faster takes this problem"
     DENSE_FIRST = "by rule: dense products are faster for most activations"
     ONE_CALL = "one call takes it"

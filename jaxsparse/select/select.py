@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 
-from jaxsparse.core.device import device_kind, gpu_facts, home_platform
+from jaxsparse.core.device import device_kind, gpu_facts, home_platform, is_hopper
 from jaxsparse.select.choice import Against, Choice, Known, Offer, Reason, chooser, remember
 from jaxsparse.select.config import settings
-from jaxsparse.select.costs import line, mean_cost, mean_costs
+from jaxsparse.select.costs import cheapest, line, mean_cost, mean_costs
 from jaxsparse.select.policy import Policy, choose_by, picked
 from jaxsparse.select.problem import Problem
 from jaxsparse.select.sites import note
@@ -65,9 +65,6 @@ def with_lines(problem: Problem, offer: Offer) -> Offer:
     return dataclasses.replace(offer, costs=found, tiles=(max(problem.n_tiles, 1),))
 
 
-#: How many times as long as a dense operation the others must take on the mean, to give way to it
-#: on a problem that was not measured: its expected time is up to twice too short for few pixels.
-FAR_UNDER = 1.5
 #: A squared log distance past which a table's entry does not cover dense: a factor of four.
 FAR = math.log(4) ** 2
 
@@ -174,8 +171,8 @@ def _default(problem: Problem, offer: Offer, facts: dict[str, Any]) -> Choice:
     if entry is not None and entry.static in offer.names and not _unasked(problem, entry):
         first, reason = entry.static, Reason.TABLE
     measured = entry is not None and distance(entry.features, problem.features) == 0
-    if now.selection is None and not measured and _far_under(problem, offer, first):
-        return Choice("static", (Rung(1.0, DENSE),), Reason.RATES, **facts, **_times(offer, DENSE))
+    if now.selection is None and not measured and _may_lose(problem, offer):
+        return Choice("static", (Rung(1.0, DENSE),), Reason.SAFER, **facts, **_times(offer, DENSE))
     times, speaks = _times(offer, first), None
     if now.selection == "device" and not offer.by_device:
         speaks = Against.NOT_OFFERED
@@ -209,16 +206,22 @@ def _unasked(problem: Problem, entry: Entry) -> bool:
     return entry.static == DENSE and (far or problem.own)
 
 
-def _far_under(problem: Problem, offer: Offer, first: str) -> bool:
-    """Whether the dense operation takes far less time than the choice on the device and the static
-    one, on the mean over typical masks. It does where few pixels have a long sum: a dense
-    convolution splits it over all multiprocessors.
+def _may_lose(problem: Problem, offer: Offer) -> bool:
+    """Whether a full mask may lose more by the choice on the device than typical masks gain by it
+    on the mean, both as ratios to the dense operation: it takes less than the geometric mean of
+    what the others take of a full mask, and on the mean. Where all times are estimates, far less.
     """
-    if problem.platform != "cuda" or problem.own or DENSE not in offer.names or not offer.together:
+    dense = offer.costs.get(DENSE)
+    if problem.platform != "cuda" or problem.own or not offer.together or dense is None:
         return False
-    alone = mean_costs(offer.costs, offer.tiles)
-    dense, others = alone.get(DENSE), (alone.get(first), _together(offer, "cuda")["us"])
-    return dense is not None and all(us is None or FAR_UNDER * dense < us for us in others)
+    if DENSE not in offer.names:
+        return False
+    here = Measured("any", "cuda")
+    more = here("choosing") + here("indexing")
+    full = cheapest(offer.together, *offer.tiles).at(*offer.tiles) + more
+    mean = mean_cost(offer.together, *offer.tiles) + more
+    unsure = 1.0 if is_hopper() else here("unsure")
+    return unsure * dense.at(*offer.tiles) < math.sqrt(full * mean)
 
 
 def _why_switch(offer: Offer, entry: Entry | None, rungs: int) -> Reason:

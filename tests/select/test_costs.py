@@ -1,6 +1,7 @@
 """Costs as staircases, and what the choice makes of them."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -96,12 +97,13 @@ def with_dense(us):
     )
 
 
-def test_dense_takes_over_where_it_takes_far_less():
+def test_dense_takes_over_where_a_full_mask_may_lose_more():
     new = dataclasses.replace(PROBLEM, features={"pixels": 7.0})
-    taken = decide(new, with_dense(19.0))
-    assert (taken.how, taken.first, taken.reason) == ("static", "dense", Reason.RATES)
-    assert (taken.us, taken.runner_up) == (19.0, "v0")
-    assert decide(new, with_dense(21.0)).first != "dense"  # not 1.5 times as fast
+    # The device's call takes 30 us of any mask, and 3.5 for the index and the choice.
+    taken = decide(new, with_dense(33.0))
+    assert (taken.how, taken.first, taken.reason) == ("static", "dense", Reason.SAFER)
+    assert (taken.us, taken.runner_up) == (33.0, "v0")
+    assert decide(new, with_dense(34.0)).first != "dense"
     own = dataclasses.replace(new, own=True)
     on_cpu = dataclasses.replace(new, platform="cpu")
     assert all(decide(each, with_dense(1.0)).first != "dense" for each in (own, on_cpu))
@@ -112,6 +114,25 @@ def test_dense_takes_over_where_it_takes_far_less():
         assert decide(new, with_dense(1.0)).first == "dense"
     with js.config(selection="device"):
         assert decide(new, with_dense(1.0)).how == "device"
+
+
+def test_between_full_and_typical_masks_counts_the_mean_of_logarithms(monkeypatch):
+    new = dataclasses.replace(PROBLEM, features={"pixels": 7.0})
+    rising = (Candidate("v0", 0, 0, (0.5, 0.1, 0.0, 0.0, 0.0)),)
+    found = dataclasses.replace(with_dense(0.0), together=rising)
+    mean, full = mean_cost(rising, 1000) + 3.5, rising[0].at(1000) + 3.5
+    between = math.sqrt(mean * full)
+    assert mean < 0.95 * between < 1.05 * between < full
+
+    def takes(us):
+        dense = Candidate("dense", -1, EVERY, (us, 0.0, float(EVERY), 0.0, 0.0))
+        return decide(new, dataclasses.replace(found, costs={**found.costs, "dense": dense}))
+
+    assert takes(0.95 * between).reason is Reason.SAFER
+    assert takes(1.05 * between).first != "dense"
+    monkeypatch.setattr("jaxsparse.select.select.is_hopper", lambda: False)  # its times are estimates
+    assert takes(0.95 * between).first != "dense"
+    assert takes(0.64 * between).reason is Reason.SAFER
 
 
 def test_who_asks_gets_it():

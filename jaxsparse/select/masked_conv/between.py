@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from jaxsparse.select.masked_conv.cost import STEP_BYTES
+from jaxsparse.select.masked_conv.cost import STEP_BYTES, of_taps
 from jaxsparse.select.masked_conv.problem import OP
 from jaxsparse.select.roofline.machine import Machine, machine_of
 from jaxsparse.select.table import DENSE, Measured, Rate, Same, TuningTable, base_for
@@ -103,7 +103,7 @@ def dense_step(machine: Machine, dtype: str, shape: tuple[int, ...]) -> float:
     taps, channels, outputs, stride = shape
     itemsize = 4 if dtype == "float32" else 2
     block_in, block_out = BLOCK
-    padded = taps * _up(channels, block_in) * _up(outputs, block_out)
+    padded = taps * of_taps(taps) * _up(channels, block_in) * _up(outputs, block_out)
     read = (channels * stride + outputs) * itemsize / machine.copy
     masked = 2 * outputs * itemsize / machine.copy
     pixel = max(padded / machine.macs(dtype), read) + masked

@@ -158,7 +158,23 @@ def dense(rate: Rate, work: Work) -> Candidate:
     if work.bare:
         result = work.pixels * work.outputs * work.itemsize
         took -= min((PASS - _MEASURED("zeroed")) * result / _COPY("copy"), took / 2)
+    took = max(took, _least_dense(work))
     return Candidate(DENSE, -1, EVERY, (took, 0.0, float(EVERY), 0.0, 0.0))
+
+
+def of_taps(taps: int) -> float:
+    """How many times as long a dense product of a window of so many taps takes as one of 3 x 3."""
+    return 1.0 + _MEASURED("dense_taps") * max(taps - 9, 0)
+
+
+def _least_dense(work: Work) -> float:
+    """What a dense convolution of few pixels takes: its tiles of 128 x 128 wait for the sum over K,
+    a step of 128 bytes after the other, the longer the more of them share memory.
+    """
+    start, step, crowd, most = _MEASURED.several("dense_steps")
+    tiles = -(-work.pixels // 128) * -(-work.outputs // 128)
+    steps = work.taps * work.channels * work.itemsize / STEP_BYTES * of_taps(work.taps)
+    return start + steps * step * (1.0 + crowd * min(tiles / most, 1.0))
 
 
 def features(
