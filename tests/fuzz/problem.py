@@ -36,6 +36,8 @@ class Problem:
         unread: of the operands, the places whose values do not count: they are NaN now and then.
         wide: over `floats`: what the values are drawn as, in place of normal ones.
         loose: a factor of the error that is allowed.
+        parts: functions of the exact operands that return another meaning: one part of the result's
+            derivative is that of this meaning, and the rest may cancel it.
         compared: cases so far: how many results and gradients were compared with the meaning.
     """
 
@@ -53,6 +55,7 @@ class Problem:
     unread: Callable[[Arrays], Arrays] = lambda operands: {}
     wide: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray] | None = None
     loose: float = 1.0
+    parts: tuple[Callable[..., Callable[..., Any]], ...] = ()
     compared: int = 0
 
     def draw(self, rng: np.random.Generator) -> tuple[Arrays, Arrays]:

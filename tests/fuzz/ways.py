@@ -16,6 +16,8 @@ from fuzz.problem import Arrays, Draw, Problem
 ROUNDING = {"float32": 3e-6, "bfloat16": 1.2e-2, "float16": 1.5e-3}
 if jax.default_backend() == "gpu":
     ROUNDING["float32"] = 1e-3  # TF32 is the default there
+#: Half the distance of neighbouring values of a dtype, as a share: what one term of a sum may lose.
+UNIT = {"float32": 2.0**-24, "bfloat16": 2.0**-9, "float16": 2.0**-12}
 DEVICES = 4
 #: The step of a difference, and that without edges; rounding may cross an edge nearer than NEAR.
 STEPS, NEAR = (1e-7, 1e-5), 3e-5
@@ -35,8 +37,13 @@ def way_of(problem: Problem, draw: Draw) -> str:
 
 def rounding(problem: Problem) -> float:
     """The share of the largest value that one operation may be wrong by."""
+    return coarsest(problem, ROUNDING) * (1 + problem.depth**0.5) * problem.loose
+
+
+def coarsest(problem: Problem, by: dict[str, float]) -> float:
+    """Of the dtypes of a problem, the largest in `by`."""
     kinds = [np.dtype(dtype).name for _, dtype in problem.floats.values()] or ["float32"]
-    return max(ROUNDING[kind] for kind in kinds) * (1 + problem.depth**0.5) * problem.loose
+    return max(by[kind] for kind in kinds)
 
 
 def wide(operands: Arrays) -> Arrays:
@@ -149,22 +156,23 @@ def gradient(problem: Problem, draw: Draw, draws: int) -> str:
         singles = [v.astype(np.float32) for v in leads]
         got = wide(jax.tree.map(np.asarray, gradients(floats, data, singles)))
         exact = wide(floats)
-        ends = [
-            floats_of(
-                problem.meaning(**{k: v + sign * step * along[k] for k, v in exact.items()}, **data)
-            )
-            for sign in (1, -1)
+        moved = [{k: v + sign * step * along[k] for k, v in exact.items()} for sign in (1, -1)]
+        parts = problem.meaning, *(part(**exact, **data) for part in problem.parts)
+        terms = [
+            [(a - b) * w / (2 * step) for a, b, w in zip(*ends, leads, strict=True)]
+            for ends in ([floats_of(part(**each, **data)) for each in moved] for part in parts)
         ]
-        want = sum(
-            float(((a - b) * w).sum()) / (2 * step) for a, b, w in zip(*ends, leads, strict=True)
-        )
+        want = float(sum(each.sum() for each in terms[0]))
+        most = max(float(sum(np.abs(each).sum() for each in part)) for part in terms)
         bad = [k for k, v in exact.items() if got[k].shape != v.shape]
         if bad:
             return f"draw {number}: the gradients of {bad} have other shapes"
-        parts = [got[k] * along[k] for k in exact]
-        found, size = (float(sum(f(p).sum() for p in parts)) for f in (np.asarray, np.abs))
+        shares = [got[k] * along[k] for k in exact]
+        found, size = (float(sum(f(p).sum() for p in shares)) for f in (np.asarray, np.abs))
         problem.compared += 1
+        # Of terms that cancel, each loses a share of itself: more than any share of their sum.
         bound = 3 * rounding(problem) * max(size, abs(want), 1e-2)
+        bound += 2 * coarsest(problem, UNIT) * most
         if not abs(found - want) <= bound:
             return f"draw {number}: {found:.6g}, not {want:.6g} within {bound:.3g}"
     return ""

@@ -227,17 +227,22 @@ def update_tiles(
     size = index.tile
     columns = mask.shape[2] // size[1]
 
+    # A tile is written before the next one is read: were it read first, XLA would copy `values` for
+    # each tile, since it fuses the read with what comes after the write.
     def body(i: jax.Array, carry: Any) -> Any:
-        values, moved = carry
+        values, moved, new, last = carry
+        values = lax.dynamic_update_slice(values, new, (0, *last, 0))
         at = index.ids[i]
         origin = at // columns * size[0], at % columns * size[1]
         new, before = tile(origin, size), slice_tile(values, origin, size)
         far = (jnp.abs(new - before) > threshold).any(-1) & slice_tile(mask, origin, size)
-        new = jnp.where(far[..., None], new, before)
-        values = lax.dynamic_update_slice(values, new, (0, *origin, 0))
-        return values, lax.dynamic_update_slice(moved, far, (0, *origin))
+        moved = lax.dynamic_update_slice(moved, far, (0, *origin))
+        return values, moved, jnp.where(far[..., None], new, before), origin
 
-    return lax.fori_loop(0, index.count, body, (old, jnp.zeros_like(mask)))
+    start = jnp.int32(0), jnp.int32(0)
+    first = old, jnp.zeros_like(mask), slice_tile(old, start, size), start
+    values, moved, new, last = lax.fori_loop(0, index.count, body, first)
+    return lax.dynamic_update_slice(values, new, (0, *last, 0)), moved
 
 
 def step(

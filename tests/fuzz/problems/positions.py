@@ -1,5 +1,6 @@
 """Operations on positions and tokens that count."""
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -59,9 +60,15 @@ def masked_norm(draw: Draw) -> Problem:
             floats[name] = ((*lead, channels) if width is None else (width,), dtype)
     options = {"kind": kind, "groups": groups if kind == "group" else None, "epsilon": 0.1}
 
-    def meaning(x: Any, mask: Any, scale: Any = 1, bias: Any = 0, base: Any = 0) -> Any:
-        mean, var = oracle.moments(x, mask, kind, groups)
+    def by(moments: Any, x: Any, mask: Any, scale: Any = 1, bias: Any = 0, base: Any = 0) -> Any:
+        mean, var = moments
         return np.where(mask[..., None], (x - mean) / np.sqrt(var + 0.1) * scale + bias, base)
+
+    def meaning(x: Any, mask: Any, **more: Any) -> Any:
+        return by(oracle.moments(x, mask, kind, groups), x, mask, **more)
+
+    def with_fixed_moments(x: Any, mask: Any, **more: Any) -> Any:
+        return functools.partial(by, oracle.moments(x, mask, kind, groups))
 
     return Problem(
         f"{floats}, {options}",
@@ -72,6 +79,7 @@ def masked_norm(draw: Draw) -> Problem:
         lambda rng: {"mask": bits(rng, lead)},
         split=dict.fromkeys({"x", "base"} & {*floats} | {"mask"}, 0),
         unread=lambda at: {"x": np.broadcast_to(~at["mask"][..., None], at["x"].shape)},
+        parts=(with_fixed_moments,),
     )
 
 
