@@ -1,5 +1,5 @@
-"""Which candidates share a kernel on CUDA: rows that split K all over as many CTAs. And rows that
-stream K, whose parts find each other in memory that is never cleared.
+"""Which candidates share a kernel on CUDA: rows that split K or share weights, all over as many
+CTAs. And rows that stream K, whose parts find each other in memory that is never cleared.
 """
 
 import dataclasses
@@ -73,14 +73,15 @@ def test_rows_that_split_cost_what_clusters_hold():
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="the handler of a GPU")
-def test_rows_that_split_differently_are_refused():
+@pytest.mark.parametrize("names", [("m128n64k4", "m128n64k2"), ("m128n256c2", "m128n64k4")])
+def test_rows_that_split_differently_are_refused(names):
     if jax.devices()[0].compute_capability != "9.0":
         pytest.skip("these rows need compute capability 9.0")
     x, kernel = jnp.ones((1, 8, 8, 64), jnp.bfloat16), jnp.ones((3, 3, 64, 256), jnp.bfloat16)
     geometry = Geometry((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1)
     params = ConvParams(geometry, None, "default", "bfloat16")
     cost = (1.0, 0.0, 0.0, 0.0, 0.0)
-    mixed = tuple(Candidate(n, ROWS[n].number, 0, cost) for n in ("m128n64k4", "m128n64k2"))
+    mixed = tuple(Candidate(n, ROWS[n].number, 0, cost) for n in names)
     index = chosen_index(jnp.ones((1, 8, 8), bool), ((1, 1),), mixed)
     with pytest.raises(Exception, match="clusters of different sizes"):
         jax.block_until_ready(device.forward(params, "cuda", mixed, *Operands(x, kernel, index)))
@@ -90,17 +91,18 @@ def test_rows_that_split_differently_are_refused():
 @pytest.mark.parametrize("base", [False, True])
 @pytest.mark.parametrize("split", [None, "m128n256c2", "m128n64k2", "m128n64k4", "m128n128k4"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_every_candidate_of_a_call(rng, dtype, split, base):
-    """Rows of one CTA a tile, some of which stream K, alone and beside one that splits it; counts
-    from none to several tiles each.
+@pytest.mark.parametrize("outputs", [128, 392])
+def test_every_candidate_of_a_call(rng, outputs, dtype, split, base):
+    """Rows of one CTA a tile, some of which stream K, alone and beside one that splits it or shares
+    weights; counts from none to several tiles each; outputs of less than a tile and more than one.
     """
     if jax.devices()[0].compute_capability != "9.0":
         pytest.skip("these rows need compute capability 9.0")
     names = ("m128n64", "m256n64", "box64", "m128n256s", "box256s") + ((split,) if split else ())
     shape = (3, 104, 104)
     x = jnp.asarray(rng.standard_normal((*shape, 64)), dtype)
-    kernel = jnp.asarray(rng.standard_normal((3, 3, 64, 128)) / 24, dtype)
-    before = jnp.asarray(rng.standard_normal((*shape, 128)), dtype) if base else None
+    kernel = jnp.asarray(rng.standard_normal((3, 3, 64, outputs)) / 24, dtype)
+    before = jnp.asarray(rng.standard_normal((*shape, outputs)), dtype) if base else None
     geometry = Geometry((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1)
     params = ConvParams(geometry, None, "default", dtype)
     cost = (1.0, 0.0, 0.0, 0.0, 0.0)

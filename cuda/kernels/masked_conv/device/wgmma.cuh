@@ -13,7 +13,7 @@
 //           over the grid. Four kernels, of which a call launches one: of all rows for every call;
 //           and for plain ones (IsPlainCall) of rows of at most 64 and 128 columns, and of all. The
 //           first stores every kind of call by the same code (Stores::kAny): code for each kind in
-//           each of 20 bodies takes the compiler half as long again.
+//           each of 21 bodies takes the compiler half as long again.
 // Measured (H200): through JAX .4 to .8 us more than the same variant launched directly. A body of
 //           40 to 60 KB in one piece is found in the instruction caches as that of a kernel of its
 //           own is; with the branches that plain calls never take it is not, and calls of 64 to 128

@@ -59,14 +59,15 @@ const char* FineMatmulReason(const MaskedMatmulArgs& a) {
     return "fine products need a mask on a, and none on b or the result";
   }
   if (a.a_bits.is_bools) return "this variant takes a_words of u32";
-  if (a.columns * bytes % 16 != 0 || a.depth == 0) return "a row of b is not whole 16 bytes";
+  if (a.depth == 0) return "a has no columns";
+  if (a.columns * bytes % 16 != 0) return "a row of b is not whole 16 bytes";
   if (!IsAligned16(a.b) || !IsAligned16(a.out) || !IsAligned16(a.scratch)) {
     return "an operand is not aligned to 16 bytes";
   }
   const int64_t tiles = CeilDiv(a.rows, kFineRows) * CeilDiv(a.columns, kFineColumns);
   if (a.rows > kMaxInt / 2 || a.depth > kFineMaxDepth || a.columns > kMaxInt / 2 ||
       tiles > kMaxInt / 2 / a.lists || GroupSlabs(a) > kMaxInt) {
-    return "more than 2^30 rows, columns or tiles, 2^19 columns of a, or 2^31 groups of 16 rows";
+    return "more than 2^30 rows, columns or tiles, 2^19 columns of a, or 2^31 slabs of all groups of 16 rows";
   }
   return nullptr;
 }

@@ -43,7 +43,8 @@ __device__ __forceinline__ int FineItems(const FineParams& p) {
 __device__ __forceinline__ int StepsOf(const FineParams& p, const FineTile& tile, int slab,
                                        int group) {
   const int64_t at = (p.pack_lists == 1 ? 0 : int64_t{tile.list}) * p.row_tiles + tile.row_tile;
-  return __ldg(p.steps + (at * p.slabs + slab) * kTileGroups + group);
+  // Not by __ldg: packing writes it while this kernel is resident already.
+  return p.steps[(at * p.slabs + slab) * kTileGroups + group];
 }
 
 // Walks the records of a warp, which has a group of each of its tiles, slab by slab.
