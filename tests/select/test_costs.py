@@ -130,7 +130,7 @@ def test_between_full_and_typical_masks_counts_the_mean_of_logarithms(monkeypatc
 
     assert takes(0.95 * between).reason is Reason.SAFER
     assert takes(1.05 * between).first != "dense"
-    monkeypatch.setattr("jaxsparse.select.select.is_hopper", lambda: False)  # its times are estimates
+    monkeypatch.setattr("jaxsparse.select.select.is_hopper", lambda: False)  # estimates
     assert takes(0.95 * between).first != "dense"
     assert takes(0.64 * between).reason is Reason.SAFER
 

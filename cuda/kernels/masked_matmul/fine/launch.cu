@@ -67,7 +67,8 @@ const char* FineMatmulReason(const MaskedMatmulArgs& a) {
   const int64_t tiles = CeilDiv(a.rows, kFineRows) * CeilDiv(a.columns, kFineColumns);
   if (a.rows > kMaxInt / 2 || a.depth > kFineMaxDepth || a.columns > kMaxInt / 2 ||
       tiles > kMaxInt / 2 / a.lists || GroupSlabs(a) > kMaxInt) {
-    return "more than 2^30 rows, columns or tiles, 2^19 columns of a, or 2^31 slabs of all groups of 16 rows";
+    return "more than 2^30 rows, columns or tiles, 2^19 columns of a, or 2^31 slabs of all groups "
+           "of 16 rows";
   }
   return nullptr;
 }
