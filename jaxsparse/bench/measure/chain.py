@@ -3,8 +3,8 @@
 Inputs and outputs live in buffers that are donated and come back, so that no call allocates or
 copies. Outputs are whole, so nothing of a call can be left out; they are compared with the
 reference after each run and then overwritten with NaN, so that what was not computed cannot pass.
-On a CPU, where XLA would run independent calls side by side, one element of each input waits for
-the call before it.
+On a CPU, where XLA would run independent calls side by side, each input waits for the call before
+it.
 """
 
 import concurrent.futures
@@ -245,13 +245,19 @@ def _once(
     inputs, results = [], []
     for i, x in enumerate(xs):
         if linked and results and x.size:
-            for last in jax.tree.leaves(results[-1]):
-                if last.size:
-                    first = last[(0,) * last.ndim].astype(jnp.float32)
-                    x = x.at[(0,) * x.ndim].add((first > never).astype(x.dtype))
+            x = _after(x, results[-1], never)
         inputs.append(x)
         results.append(call(i, x, shared))
     return tuple(inputs), tuple(results)
+
+
+def _after(x: jax.Array, results: Any, never: jax.Array) -> jax.Array:
+    """`x`, for the compiler a value that needs `results`: of a loop without a round. A single
+    update of `x` would be fused with its reshapes, and copy all of it.
+    """
+    firsts = [v[(0,) * v.ndim].astype(jnp.float32) for v in jax.tree.leaves(results) if v.size]
+    rounds = sum(((first > never).astype(jnp.int32) for first in firsts), jnp.int32(0))
+    return jax.lax.fori_loop(0, rounds, lambda _, v: v.at[(0,) * v.ndim].add(v.dtype.type(1)), x)
 
 
 def worst_error(
