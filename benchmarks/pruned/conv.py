@@ -1,8 +1,8 @@
 """pruned_conv against XLA's dense convolution in both layouts, BCOO, and torch and onnxruntime
-where they are installed: SparDR's CV1-CV13, float32.
+where they are installed: SparDR's CV1-CV13, or the layers of a ResNet-50 of any width; float32.
 
     JAXSPARSE_DATA=DIR python benchmarks/pruned/conv.py [--cases CV1 CV7] [--batch 1] [--samples 7]
-                                                        [--awake] [--out FILE.md]
+                                       [--resnet WIDTH] [--sparsity S] [--awake] [--out FILE.md]
 
 Every call's output is checked. Exit status 1 when one was wrong.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from cases import CONVS, ConvCase, kernel_of
+from cases import CONVS, ConvCase, kernel_of, resnet50
 from jax.experimental import sparse
 from sides import Chain, Row, awake, compare, keep_freed_memory, report
 
@@ -145,22 +145,27 @@ def row(case: ConvCase, batch: int, samples: int, bcoo: bool) -> tuple[Row, floa
 def main() -> int:
     """Every case, then the geometric means."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", nargs="+", default=[c.name for c in CONVS])
+    parser.add_argument("--cases", nargs="+", help="names; default: all")
+    parser.add_argument("--resnet", type=float, metavar="WIDTH", help="the 19 layers of ResNet-50")
+    parser.add_argument("--sparsity", type=float, default=0.9, help="of the layers of ResNet-50")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--samples", type=int, default=7)
     parser.add_argument("--no-bcoo", action="store_true", help="it takes most of the time")
     parser.add_argument("--awake", action="store_true", help="keep the cores from halting")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    cases, title = CONVS, "pruned_conv, float32, CV1-CV13"
+    if given.resnet:
+        cases = resnet50(given.resnet, given.sparsity)
+        title = f"pruned_conv, float32, ResNet-50 of {given.resnet:g} times the width"
     keep_freed_memory()
     with awake(given.awake):
         rows = [
             row(c, given.batch, given.samples, not given.no_bcoo)
-            for c in CONVS
-            if c.name in given.cases
+            for c in cases
+            if not given.cases or c.name in given.cases
         ]
     command = " ".join(["python", *sys.argv])
-    title = "pruned_conv, float32, CV1-CV13"
     return report(title, [r for r, _ in rows], command, given.out, summarise(rows))
 
 
