@@ -40,8 +40,9 @@ ffi::Future SparseFfn(ffi::ThreadPool pool, contract::sparse_ffn::Attributes att
   args.squared = c.squared;
   args.top_k = c.top_k;
   args.x = c.x.data;
-  args.w_up = c.w_up.data;
-  args.w_gate = c.w_gate.given() ? c.w_gate.data : nullptr;
+  args.w_up = c.w_up.as<const void>();
+  args.w_up_t = c.w_up_t.as<const void>();
+  args.w_gate = c.w_gate.as<const void>();
   args.w_down = c.w_down.data;
   args.y = c.y.data;
   return RunOn<FfnJob>("sparse_ffn", pool, args);

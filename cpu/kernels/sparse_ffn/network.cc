@@ -71,7 +71,11 @@ void FfnJob::Activate(int64_t panel) {
   float pre[kFfnMostTokens * kMostPanel];
   std::fill(pre, pre + a_.tokens * columns, 0.0f);
   const void* first = a_.w_gate != nullptr ? a_.w_gate : a_.w_up;
-  AddDense(first, column, columns, pre, columns);
+  if (first != nullptr) {
+    AddDense(first, column, columns, pre, columns);
+  } else {
+    DotUp(column, columns, nullptr, pre);
+  }
   // Every product, and every step of the activation, is rounded to the operands' type.
   alignas(64) float rounded[kMostPanel];
   const auto round = [&](float* at) {
@@ -88,7 +92,9 @@ void FfnJob::Activate(int64_t panel) {
     round(at);
   }
   float up[kFfnMostTokens * kMostPanel];
-  if (a_.w_gate != nullptr) AddUp(column, columns, pre, up);
+  if (a_.w_gate != nullptr) {
+    a_.w_up != nullptr ? AddUp(column, columns, pre, up) : DotUp(column, columns, pre, up);
+  }
   for (int64_t t = 0; t < a_.tokens; ++t) {
     float* const at = pre + t * columns;
     if (a_.w_gate != nullptr) {
@@ -124,6 +130,23 @@ void FfnJob::AddUp(int64_t column, int64_t columns, const float* gate, float* up
     if (!open(from)) continue;
     while (end < columns && open(end)) end = std::min(end + line, columns);
     AddDense(a_.w_up, column + from, end - from, up + from, columns);
+  }
+}
+
+// The rows of w_up_t at which some token's gate is open, all without a gate; the others stay 0.
+void FfnJob::DotUp(int64_t column, int64_t columns, const float* gate, float* up) const {
+  std::fill(up, up + a_.tokens * columns, 0.0f);
+  int32_t rows[kMostPanel];
+  int64_t count = 0;
+  for (int32_t c = 0; c < columns; ++c) {
+    bool open = gate == nullptr;
+    for (int64_t t = 0; t < a_.tokens; ++t) open |= gate != nullptr && gate[t * columns + c] != 0;
+    if (open) rows[count++] = c;
+  }
+  for (int64_t t = 0; t < a_.tokens; t += kFfnMostTogether) {
+    isa_.dot_rows({rows, count, std::min(kFfnMostTogether, a_.tokens - t), x_ + t * a_.depth,
+                   a_.depth, At(a_.w_up_t, column * a_.depth, a_.type), a_.type, a_.depth, a_.depth,
+                   up + t * columns, columns});
   }
 }
 

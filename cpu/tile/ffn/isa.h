@@ -27,6 +27,9 @@ struct FfnRows {
 struct FfnIsa {
   const char* name;
   void (*add_rows)(const FfnRows&);
+  // sums[t * sums_stride + rows[i]] = sum over c in [0, columns) of values[t * value_stride + c] *
+  // w[rows[i] * stride + c].
+  void (*dot_rows)(const FfnRows&);
   // to[i] = from[i], as float32.
   void (*load)(const void* from, DType type, int64_t count, float* to);
   // to[i] = from[i], rounded.

@@ -33,7 +33,7 @@ def _apply_fwd(
     p: FfnParams, x: jax.Array, w_up: jax.Array, w_gate: Optional, w_down: jax.Array
 ) -> tuple[jax.Array, Saved]:
     """The first products are XLA's: the derivative needs their results."""
-    h, pre, up, kept = ffn_run.hidden(p)(x, w_up, w_gate)
+    h, pre, up, kept = ffn_run.hidden(p)(x, p.up(w_up), w_gate)
     return times(p, h, w_down), (x, w_up, w_gate, w_down, h, pre, up, kept)
 
 
@@ -51,13 +51,13 @@ def _apply_bwd(p: FfnParams, saved: Saved, ct: jax.Array):
         return reference.keep(reference.activations(pre, up, p.activation), kept)
 
     found = jax.vjp(made, *parts)[1](dh)
-    weights = (w_up,) if w_gate is None else (w_gate, w_up)
+    weights = (p.up(w_up),) if w_gate is None else (w_gate, p.up(w_up))
     dx = functools.reduce(
         jnp.add, (times(p, dy, w.T) for dy, w in zip(found, weights, strict=True))
     )
     dws = [times(p, dy.T, x).T for dy in found]
     dw_gate = None if w_gate is None else dws[0]
-    return dx, dws[-1], dw_gate, dw_down
+    return dx, p.up(dws[-1]), dw_gate, dw_down
 
 
 apply.defrules(_apply_fwd, _apply_tangent, _apply_bwd)

@@ -42,12 +42,12 @@ def gated(
     def dense(
         pre: jax.Array, x: jax.Array, w_up: jax.Array, w_down: jax.Array, _: Any
     ) -> jax.Array:
-        up = steps.product(x, w_up, p.lax_precision)
+        up = steps.product(x, p.up(w_up), p.lax_precision)
         h = steps.activations(pre, up, p.activation)
         return steps.product(h, w_down, p.lax_precision)
 
     def sparse(_: Any, x: jax.Array, w_up: jax.Array, w_down: jax.Array, h: Any) -> jax.Array:
-        return native.listed(h, w_down, x.shape[0], x, w_up)
+        return native.listed(h, w_down, x.shape[0], x, p.up(w_up).T)
 
     return _run(problem, choice, sparse, dense, (pre, x, w_up, w_down, lists))
 

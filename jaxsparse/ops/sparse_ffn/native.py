@@ -21,16 +21,17 @@ def few_tokens(
     w_down: jax.Array,
 ) -> jax.Array:
     """One call for all of [tokens, d] -> [tokens, d_out]."""
-    top_k = p.top_k if p.top_k < w_up.shape[1] else 0
+    top_k = p.top_k if p.top_k < w_down.shape[0] else 0
     sizes = x.shape[0], *w_down.shape
     scratch = native("cuda").sparse_ffn_workspace(*sizes) if platform == "cuda" else 0
     return ffi_call(
         "jaxsparse_sparse_ffn",
         [((x.shape[0], w_down.shape[1]), x.dtype), ((scratch,), np.uint8)],
         x,
-        w_up,
+        absent(None if p.transposed_up else w_up, x.dtype, (0, 0)),
         absent(w_gate, x.dtype, (0, 0)),
         w_down,
+        absent(w_up if p.transposed_up else None, x.dtype, (0, 0)),
         squared=p.activation == "relu2",
         top_k=top_k,
     )[0]
@@ -82,9 +83,11 @@ def listed(
     w_down: jax.Array,
     rows: int,
     x: jax.Array | None = None,
-    w_up: jax.Array | None = None,
+    w_up_t: jax.Array | None = None,
 ) -> jax.Array:
-    """One call for h @ w_down; with a gate h is first multiplied by x @ w_up where it is listed."""
+    """One call for h @ w_down; with a gate h is first multiplied by x @ w_up_t^T where it is
+    listed.
+    """
     products = (0, 0, 0) if x is None else h.values.shape
     return ffi_call(
         "jaxsparse_sparse_ffn_listed",
@@ -94,5 +97,5 @@ def listed(
         h.counts,
         w_down,
         absent(x, w_down.dtype, (0, 0)),
-        absent(None if w_up is None else w_up.T, w_down.dtype, (0, 0)),
+        absent(w_up_t, w_down.dtype, (0, 0)),
     )[0]

@@ -35,6 +35,7 @@ _WHY = {
 }
 #: A mesh splits the tokens; a product of the gradient sums over them.
 _NETWORK = Rule(OP, ("t d", "d f", "d f", "f n"), ("t n",), ("t",), _NAMES, why=_WHY)
+_TRANSPOSED = Rule(OP, ("t d", "f d", "d f", "f n"), ("t n",), ("t",), _NAMES, why=_WHY)
 _PRODUCT = Rule(OP, ("m k", "k n"), ("m n",), ("m", "k", "n"), ("x", "w_down"))
 
 
@@ -50,7 +51,8 @@ def network(p: FfnParams) -> Callable[..., jax.Array]:
             cpu=functools.partial(_native, p, "cpu"),
             reference=functools.partial(reference, p),
         )
-        return partitioned(_NETWORK, alone, lambda _, *args: alone(*args))(*args)
+        rule = _TRANSPOSED if p.transposed_up else _NETWORK
+        return partitioned(rule, alone, lambda _, *args: alone(*args))(*args)
 
     @run.def_vmap
     def rule(axis_size: int, in_batched: Sequence[bool], *args: jax.Array | None):
@@ -87,7 +89,7 @@ def dense(p: FfnParams) -> Callable[..., jax.Array]:
 
 
 def hidden(p: FfnParams) -> Callable[..., Any]:
-    """(x, w_up, w_gate) -> (h, pre, up, kept) by XLA: `steps.hidden`."""
+    """(x, w_up [d, f], w_gate) -> (h, pre, up, kept) by XLA: `steps.hidden`."""
 
     def alone(*args: jax.Array | None) -> Any:
         return _hidden(p, *args, choose=_largest)
@@ -116,11 +118,11 @@ def active(
     """int32[]: how many activations are not zero. Of implementation "cuda" all of them, where lists
     have no room for them: then the dense products run.
     """
-    h = hidden(p)(x, w_up, w_gate)[0]
+    h = hidden(p)(x, p.up(w_up), w_gate)[0]
     count = _count(h)
     if h.size == 0 or name != "cuda":
         return count
-    problem = problem_of(p, name, x, w_up, w_gate, w_down)
+    problem = problem_of(p, name, x, w_gate, w_down)
     if problem.few or not listed.listed(choose(OP, problem)):
         return count
     return listed.count_of(h, count)
@@ -141,7 +143,7 @@ def reference(
     p: FfnParams, x: jax.Array, w_up: jax.Array, w_gate: jax.Array | None, w_down: jax.Array
 ) -> jax.Array:
     """Every product dense."""
-    return _dense(p, _hidden(p, x, w_up, w_gate)[0], w_down)
+    return _dense(p, _hidden(p, x, p.up(w_up), w_gate)[0], w_down)
 
 
 def describe(
@@ -152,7 +154,7 @@ def describe(
     """
     if name == "reference" or 0 in (*x.shape, *w_up.shape, *w_down.shape):
         return None, {}
-    problem = problem_of(p, name, x, w_up, w_gate, w_down)
+    problem = problem_of(p, name, x, w_gate, w_down)
     return choose(OP, problem), against(problem)
 
 
@@ -160,7 +162,6 @@ def problem_of(
     p: FfnParams,
     platform: str,
     x: Shaped,
-    w_up: Shaped,
     w_gate: Shaped | None,
     w_down: Shaped,
 ) -> FfnProblem:
@@ -169,10 +170,11 @@ def problem_of(
         platform,
         (x.shape[0], x.shape[1], w_down.shape[0], w_down.shape[1]),
         w_gate is not None,
-        p.top_k if p.top_k < w_up.shape[1] else 0,
+        p.top_k if p.top_k < w_down.shape[0] else 0,
         x.dtype.name,
         p.precision,
         p.implementation is not None,
+        p.transposed_up,
     )
 
 
@@ -189,7 +191,7 @@ def _native(
     """
     if 0 in (*x.shape, *w_up.shape, *w_down.shape):
         return reference(p, x, w_up, w_gate, w_down)
-    problem = problem_of(p, platform, x, w_up, w_gate, w_down)
+    problem = problem_of(p, platform, x, w_gate, w_down)
     choice = choose(OP, problem)
     if problem.few and len(choice.names) > 1:
         # What is zero is known inside of the call: nothing is counted before it.
@@ -202,7 +204,7 @@ def _native(
         return run_choice(problem.known, choice, branches, jnp.int32(0))(x, w_up, w_gate, w_down)
     if platform == "cuda" and listed.listed(choice) and w_gate is not None and not p.top_k:
         return listed.gated(p, problem, choice, x, w_up, w_gate, w_down)
-    h = _hidden(p, x, w_up, w_gate)[0]
+    h = _hidden(p, x, p.up(w_up), w_gate)[0]
     return _skipping(p, platform, h, w_down, problem)
 
 

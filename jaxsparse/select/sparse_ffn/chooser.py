@@ -44,7 +44,8 @@ for _platform in FEW_TOKENS:
 @dataclasses.dataclass(frozen=True)
 class FfnProblem:
     """One call: `sizes` are tokens, d (0: a product alone, of the gradient), f, d_out; `top_k` 0
-    keeps every activation; `own`: an implementation is demanded by name.
+    keeps every activation; `own`: an implementation is demanded by name; `transposed_up`: w_up is
+    [f, d].
     """
 
     platform: str
@@ -54,6 +55,7 @@ class FfnProblem:
     dtype: str
     precision: str
     own: bool = False
+    transposed_up: bool = False
 
     @property
     def few(self) -> bool:
@@ -101,6 +103,8 @@ def reason_against(problem: FfnProblem, variant: str) -> str | None:
 def _against_few(problem: FfnProblem) -> str | None:
     if problem.top_k:
         return "top_k: the kernels for a GPU keep every activation"
+    if problem.transposed_up:
+        return "transposed_up: the kernels for a GPU take up to 8 tokens with w_up [d, f]"
     return _against_widths(problem)
 
 

@@ -154,14 +154,20 @@ def sparse_ffn(draw: Draw) -> Problem:
     """With a gate or top_k; the values of top_k are whole, so that each machine finds the same."""
     dtype, squared, lead = draw.dtype(), draw.chance(0.5), draw.lead(24)
     depth, hidden, outputs = draw.size(40), draw.size(90), draw.size(40)
-    floats = {"x": ((lead, depth), dtype), "w_up": ((depth, hidden), dtype)}
+    turned = draw.chance(0.3)
+    sides = (hidden, depth) if turned else (depth, hidden)
+    floats = {"x": ((lead, depth), dtype), "w_up": (sides, dtype)}
     floats |= {"w_down": ((hidden, outputs), dtype)}
     top_k = draw.size(hidden) if draw.chance(0.3) else None
     if top_k:
         squared = False
     elif draw.chance(0.5):
         floats["w_gate"] = ((depth, hidden), dtype)
-    options = {"activation": "relu2" if squared else "relu", "top_k": top_k}
+    options = {
+        "activation": "relu2" if squared else "relu",
+        "top_k": top_k,
+        "transposed_up": turned,
+    }
     # A bias of the gate's kind leaves few activations that are not zero.
     shift = draw.pick(0.0, 0.0, -0.4)
 
@@ -171,6 +177,7 @@ def sparse_ffn(draw: Draw) -> Problem:
         return rng.standard_normal(shape) / 2 + shift * (rng.random(shape) < 0.5)
 
     def meaning(x: Any, w_up: Any, w_down: Any, w_gate: Any = None) -> Any:
+        w_up = w_up.T if turned else w_up
         h = np.maximum(x @ (w_up if w_gate is None else w_gate), 0)
         h = h**2 if squared else h
         h = h if w_gate is None else h * (x @ w_up)
@@ -181,6 +188,7 @@ def sparse_ffn(draw: Draw) -> Problem:
         return h @ w_down
 
     def edges(x: Any, w_up: Any, w_down: Any, w_gate: Any = None) -> Any:
+        w_up = w_up.T if turned else w_up
         return [x @ (w_up if w_gate is None else w_gate)]
 
     return Problem(

@@ -99,6 +99,55 @@ def test_rows_of_zeros_are_not_read(rng):
         assert_close(got, hidden(clean, "relu", None) @ clean["w_down"], "float32", 4.0)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("tokens", [1, 2, 3, 7, 13, 40])
+def test_transposed_up(implementation, rng, tokens, gated, dtype):
+    """Depths of whole vectors and with a rest, in every group of tokens."""
+    for depth in (5, 128, 150):
+        given = problem(rng, tokens, d=depth) | ({} if gated else {"w_gate": None})
+        given = {k: v if v is None else jnp.asarray(v, dtype) for k, v in given.items()}
+        want = js.sparse_ffn(**given, implementation="reference", precision="highest")
+        given["w_up"] = given["w_up"].T
+        got = js.sparse_ffn(
+            **given, transposed_up=True, implementation=implementation, precision="highest"
+        )
+        assert_close(got, want.astype(jnp.float32), dtype, 4.0)
+
+
+@CPU
+def test_rows_of_closed_gates_are_not_read(rng):
+    given = problem(rng, 3)
+    off = np.arange(130) % 3 > 0
+    given["x"][:, 0] = 1
+    given["w_gate"][0, off] = -100
+    clean = exact(given)
+    given["w_up"] = np.where(off, np.float32(np.nan), given["w_up"]).T
+    got = js.sparse_ffn(**given, transposed_up=True, implementation="cpu")
+    assert_close(got, hidden(clean, "relu", None) @ clean["w_down"], "float32", 4.0)
+
+
+def test_gradients_of_transposed_up(implementation, rng):
+    given = problem(rng, 3)
+
+    def loss(given, transposed):
+        y = js.sparse_ffn(**given, transposed_up=transposed, implementation=implementation)
+        return jnp.sin(y).sum()
+
+    want = jax.grad(loss)(given, False)
+    got = jax.grad(loss)(given | {"w_up": given["w_up"].T}, True)
+    for name, value in (want | {"w_up": want["w_up"].T}).items():
+        assert_close(got[name], value, "float32", 4.0)
+
+
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="the kernels of a GPU")
+def test_few_tokens_of_transposed_up_are_dense_on_a_gpu(rng):
+    given = problem(rng, 3, d=24, f=128, out=64)
+    given["w_up"] = given["w_up"].T
+    (call,) = js.explain(lambda **given: js.sparse_ffn(**given, transposed_up=True), **given).calls
+    assert call.choice.first == "dense"
+
+
 @CPU
 def test_many_tokens_choose_by_what_is_zero(rng):
     given = problem(rng, 40) | {"w_gate": None}

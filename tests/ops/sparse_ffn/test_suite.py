@@ -42,15 +42,26 @@ def hidden(operands, activation, top_k):
     return kept
 
 
-def spec(name, tokens, *, gated, **options):
+def turned(operands):
+    """With w_up transposed."""
+    return operands | {"w_up": operands["w_up"].T}
+
+
+def spec(name, tokens, *, gated, transposed=False, **options):
     def apply(operands, implementation):
-        return js.sparse_ffn(**operands, **options, implementation=implementation)
+        return js.sparse_ffn(
+            **operands, **options, transposed_up=transposed, implementation=implementation
+        )
 
     def want(operands):
         given = {"activation": "relu", "top_k": None} | options
+        operands = turned(operands) if transposed else operands
         return hidden(operands, **given) @ operands["w_down"]
 
-    draw = draw_for(tokens, gated)
+    def draw(rng, fill):
+        drawn = draw_for(tokens, gated)(rng, fill)
+        return turned(drawn) if transposed else drawn
+
     reads = "a product by XLA reads every weight; what is skipped may be read or not"
     return OpSpec(
         name=name,
@@ -98,7 +109,7 @@ BAD = {
     "gate shape": (
         {"w_gate": UP[:, :3]},
         ValueError,
-        r"w_gate has shape \(8, 3\); it takes that of w_up, \(8, 12\)",
+        r"w_gate has shape \(8, 3\); it takes \(8, 12\), by x and w_up",
     ),
     "gate list": ({"w_gate": [[1.0]]}, TypeError, "w_gate must be an array, not list"),
     "activation": (
@@ -108,6 +119,12 @@ BAD = {
     ),
     "top_k zero": ({"top_k": 0}, ValueError, "top_k=0; it takes a positive int"),
     "top_k float": ({"top_k": 0.5}, TypeError, "top_k=0.5; it takes a positive int"),
+    "transposed": (
+        {"transposed_up": True},
+        ValueError,
+        r"w_up has shape \(8, 12\); x .* needs \[f, 8\] with transposed_up",
+    ),
+    "transposed number": ({"transposed_up": 1}, TypeError, "transposed_up must be a bool, not int"),
     "precision": ({"precision": "enormous"}, ValueError, "precision='enormous'; it takes None"),
 }
 
@@ -118,3 +135,7 @@ class TestSparseFfn(OpSuite):
 
 class TestSparseFfnOfManyTokens(OpSuite):
     spec = spec("sparse_ffn, many tokens", 40, gated=False)
+
+
+class TestSparseFfnOfTransposedUp(OpSuite):
+    spec = spec("sparse_ffn, transposed_up", 4, gated=True, transposed=True)
