@@ -20,7 +20,7 @@ from jaxsparse.testing.ffn_cases import FfnCase
 OP = "sparse_ffn"
 ZEROS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
 WHATS = ("forward", "gradient")
-DENSE, OURS = "XLA dense", "jaxsparse"
+DENSE, OURS, BY_ROWS = "XLA dense", "jaxsparse", "jaxsparse, transposed_up"
 
 
 def comparisons(
@@ -31,7 +31,7 @@ def comparisons(
     whats: Sequence[str] = WHATS[:1],
 ) -> Iterator[Comparison]:
     """One comparison a share of zeros and what is computed: the result, or the gradients of all
-    operands.
+    operands. The result behind a gate by w_up [f, d], too.
 
     Args:
         case: sizes.
@@ -75,6 +75,10 @@ def _comparison(
         gate = w.get("w_gate")
         return sparse_ffn(x, w["w_up"], w["w_down"], w_gate=gate, precision=exactness)
 
+    def by_rows(x: jax.Array, **w: jax.Array) -> jax.Array:
+        options: dict[str, Any] = {"transposed_up": True, "precision": exactness}
+        return sparse_ffn(x, w["w_up_t"], w["w_down"], w_gate=w["w_gate"], **options)
+
     def want(x: jax.Array, own: None, operands: Any) -> Any:
         # The products of the pre-activations are those of the operands' dtype, so that the
         # same activations are zero.
@@ -83,6 +87,13 @@ def _comparison(
                 return _run(what, dense, x, operands)
         return _run(what, dense, x, operands)
 
+    ways: dict[str, Any] = {
+        DENSE: lambda i, x, operands: _run(what, dense, x, operands),
+        OURS: lambda i, x, operands: _run(what, ours, x, operands),
+    }
+    if case.gated and what == "forward":
+        operands |= {"w_up_t": operands["w_up"].T}
+        ways |= {BY_ROWS: lambda i, x, operands: _run(what, by_rows, x, operands)}
     return Comparison(
         OP,
         case.name,
@@ -92,10 +103,7 @@ def _comparison(
         want,
         operands,
         [None] * plan.calls,
-        {
-            DENSE: lambda i, x, operands: _run(what, dense, x, operands),
-            OURS: lambda i, x, operands: _run(what, ours, x, operands),
-        },
+        ways,
     )
 
 
