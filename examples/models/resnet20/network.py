@@ -23,7 +23,7 @@ STAGES = {
     "dense": ("first", Stage("dense, continued", 500, 5e-4, seed=1)),
     "float32": ("first", Stage("gated", 500, 1e-3, gated=True, noisy=True, seed=1)),
     "int8": ("float32", Stage("gated, int8", 0, 1e-4, gated=True, bits=8, seed=2)),
-    "int4": ("float32", Stage("gated, int4", 200, 5e-4, gated=True, bits=4, seed=2)),
+    "int4": ("float32", Stage("gated, int4", 800, 5e-4, gated=True, bits=4, seed=2)),
 }
 
 
