@@ -10,7 +10,7 @@ import dataclasses
 from jaxsparse.core.device import is_hopper
 from jaxsparse.select.choice import Chooser, Offer, register
 from jaxsparse.select.problem import Problem
-from jaxsparse.select.table import DENSE, Measured
+from jaxsparse.select.table import DENSE, Measured, Rung
 from jaxsparse.select.variants import also_runs, table
 
 OP = "masked_matmul"
@@ -34,6 +34,13 @@ TURNED = "turned"
 #: by 4096 x 2048, float32): where TMA loads whole blocks ("boxes"); where columns are "picked"; of
 #: the result ("sampled").
 _MEASURED = Measured(OP, "cuda")
+#: `strip_cycles`: of a tile of so many rows (HEIGHTS) for a column of its strip and 64 outputs.
+#: `over_dense`, of a mask on each array: the time of the kernels over that of the dense product is
+#: the first number times the share that the tiles cover, and the second times the entries of a
+#: block to the power of minus the third. `least_macs`: multiply-adds of a product, and for each
+#: block of the mask, that are worth a look at the number of kept blocks first.
+_ON_CPU = Measured(OP, "cpu")
+HEIGHTS, PANEL = (6, 4, 2, 1), 64
 
 for _platform in ("cpu", "cuda"):
     also_runs(OP, _platform, DENSE)
@@ -122,13 +129,15 @@ def candidates(problem: MatmulProblem) -> Offer:
     the tiles where they are expected to lose, unless CUDA was asked for by name.
     """
     names = [n for n in table(OP, problem.platform) if reason_against(problem, n) is None]
+    if problem.platform == "cpu":
+        return _on_cpu(problem, (*names, DENSE))
     last = [n for n in names if n == "direct"]
     fine = FINE in names and _takes(problem) == FINE
     wins = {SAMPLED: True, TURNED: _turns(problem), FINE: fine}
     first = [n for n in names if wins.get(n)]
     rest = [n for n in names if n not in (*wins, "direct")]
     tiles = [*first, *rest, *(n for n in names if n in wins and n not in first)]
-    lose = problem.platform == "cuda" and not problem.own and not fine and _lose(problem)
+    lose = not problem.own and not fine and _lose(problem)
     return Offer((DENSE, *tiles, *last) if lose else (*tiles, DENSE, *last))
 
 
@@ -136,6 +145,53 @@ def against(problem: MatmulProblem) -> dict[str, str]:
     """Name -> why that variant does not take the problem."""
     reasons = {name: reason_against(problem, name) for name in table(OP, problem.platform)}
     return {name: why for name, why in reasons.items() if why}
+
+
+def _on_cpu(problem: MatmulProblem, names: tuple[str, ...]) -> Offer:
+    """The kernels up to the share of kept blocks from which the dense product is expected to be the
+    faster one, which a call looks at first where it is not told.
+    """
+    places = [place for place, mask in enumerate(problem.masks) if mask is not None]
+    macs = problem.products * problem.a[1] * problem.a[2] * problem.b[2]
+    least, each = _ON_CPU.several("least_macs")
+    if problem.own or len(places) != 1 or macs < max(least, each * problem.blocks_of_all):
+        return Offer(names)
+    share = _dense_from(problem, places[0])
+    if problem.density is not None:
+        return Offer((DENSE, *names[:-1]) if problem.density >= share else names)
+    return Offer(names, ladder=(Rung(share, names[0]), Rung(1.0, DENSE)))
+
+
+def _dense_from(problem: MatmulProblem, place: int) -> float:
+    """The share of kept blocks, at random places, at which the kernels of a CPU take as long as the
+    dense product.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        over = _over_dense(problem, place, middle) >= 1
+        low, high = (low, middle) if over else (middle, high)
+    return high
+
+
+def _over_dense(problem: MatmulProblem, place: int, density: float) -> float:
+    """The time of the kernels of a CPU over that of the dense product: its tiles cover every block
+    that one of their rows and columns has.
+    """
+    rows, columns = problem.blocks[place]
+
+    def covered(height: float, width: float) -> float:
+        return 1 - (1 - density) ** (max(height, 1) * max(width, 1))
+
+    share = covered(1 if place == 1 else HEIGHTS[0] / rows, PANEL / columns)
+    if place == 0 and columns >= problem.a[2]:
+        share = density  # whole rows are left out
+    elif place == 0:
+        cycles = _ON_CPU.several("strip_cycles")
+        costs = [c * covered(h / rows, 1) / h for h, c in zip(HEIGHTS, cycles, strict=True)]
+        share = min(costs) / (cycles[0] / HEIGHTS[0])
+    scale, entries, power = _ON_CPU.several("over_dense", ("a", "b", "result")[place])
+    return scale * share + entries * (rows * columns) ** -power
 
 
 def _turns(problem: MatmulProblem) -> bool:
