@@ -79,6 +79,7 @@ COSTS = {
         {"sparse_ffn_product": 6},
         20000,
     ),
+    "sparse_ffn, transposed_up": ({"sparse_ffn": 1}, {"sparse_ffn_product": 6}, 20000),
     "sparse_ffn, many tokens": (
         {"sparse_ffn_product": 1},
         {"sparse_ffn_product": 4},
@@ -112,6 +113,7 @@ TANGENTS = {
     "ring_attention": {"q": 0, "k": 0, "v": 0},
     # In jnp. Where w_down alone moves, h is a constant, and XLA folds the choice: dense.
     "sparse_ffn": {"x": 0, "w_gate": 0, "w_up": 0, "w_down": -1},
+    "sparse_ffn, transposed_up": {"x": 0, "w_gate": 0, "w_up": 0, "w_down": -1},
     "sparse_ffn, many tokens": {"x": 0, "w_up": 0, "w_down": -1},
     "top_experts": {"logits": 0},
     "pack_tokens": {"x": 0, "base": 0},

@@ -65,7 +65,7 @@ def from_environment() -> Callable[[], contextlib.AbstractContextManager[None]]:
     return _preparing(Path(folder)).measure if folder else contextlib.nullcontext
 
 
-@functools.cache
+@functools.lru_cache(8)
 def _preparing(folder: Path) -> Turns:
     folder.mkdir(parents=True, exist_ok=True)
     turns = Turns(folder)
