@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import functools
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,7 +24,11 @@ class Turns:
     """
 
     def __init__(self, folder: Path):
-        self._next, self._device = ((folder / name).open("w") for name in ("next", "device"))
+        self._next, self._device = (
+            os.open(folder / name, os.O_WRONLY | os.O_CREAT) for name in ("next", "device")
+        )
+        for file in self._next, self._device:
+            weakref.finalize(self, os.close, file)
 
     @contextlib.contextmanager
     def prepare(self) -> Iterator[None]:

@@ -1,8 +1,11 @@
-"""Tests of the lock by which processes share a device."""
+"""Tests of the lock by which processes share a device.
+
+Threads stand for processes: a lock belongs to an open file, and each `Turns` opens its own.
+"""
 
 import fcntl
-import multiprocessing
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -28,8 +31,7 @@ def _work(folder: Path) -> list[tuple[str, float, float]]:
 
 
 def test_who_measures_is_alone_and_nobody_waits_for_ever(tmp_path: Path) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    with spawn.Pool(3) as pool:
+    with ThreadPoolExecutor(3) as pool:
         spans = [each for found in pool.map(_work, [tmp_path] * 3) for each in found]
     assert len(spans) == 18
     measured = [span for span in spans if span[0] == "measure"]
