@@ -1,4 +1,4 @@
-#include "cpu/isa/neon/vec.h"
+#include "cpu/isa/neon/transpose.h"
 
 #include "cpu/tile/matmul/product.h"
 

@@ -9,29 +9,27 @@ namespace jaxsparse {
 namespace {
 
 constexpr int64_t kMaxWorkers = 64;
-constexpr int64_t kChunkFloats = 128 << 10;  // strips of a chunk: a part of the second-level cache
-constexpr int64_t kMaxChunkRows = 192;
-constexpr int64_t kMinChunkRows = 24;
+constexpr int64_t kChunkRows = 192;
+constexpr int64_t kDepth = 256;  // of a block: panels and strips stay in the second-level cache
+constexpr int64_t kSumFloats = 128 << 10;  // of a chunk, between blocks of the depth
+constexpr int64_t kFewRows = 16, kFewFloats = 4 << 10, kFewDepth = 16;
 constexpr int64_t kItemsPerWorker = 4;
 constexpr int64_t kStripesPerWorker = 2;
 constexpr int64_t kClearBytes = 256 << 10;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-int64_t ChunkRows(int64_t depth) {
-  const int64_t fits =
-      kChunkFloats / std::max<int64_t>(depth, 1) / kMaxProductRows * kMaxProductRows;
-  return std::clamp(fits, kMinChunkRows, kMaxChunkRows);
-}
-
 }  // namespace
 
 GroupedMatmulJob::WorkerScratch GroupedMatmulJob::TakeWorker(const GroupedShape& shape,
                                                              ScratchCarver& carver) {
   WorkerScratch scratch;
+  const int64_t depth = std::min(shape.depth, kDepth);
+  const Checked few = Checked(shape.depth) * kFewRows;
   scratch.strips =
-      carver.Take<float>(StripFloats(ChunkRows(shape.depth) + kMaxProductRows, shape.depth));
-  scratch.panels = carver.Take<float>(PanelGroup::StorageFloats(shape.depth));
+      carver.Take<float>(std::max(few.or_max(), StripFloats(kChunkRows + kMaxProductRows, depth)));
+  scratch.panels = carver.Take<float>(PanelGroup::StorageFloats(depth));
+  scratch.sums = carver.Take<float>(kSumFloats);
   return scratch;
 }
 
@@ -54,6 +52,7 @@ GroupedMatmulJob::GroupedMatmulJob(const GroupedMatmulArgs& args, int64_t pool_w
     : args_(args),
       isa_(MaskedConvIsa()),
       tiles_(MatmulTiles()),
+      rows_(FfnIsaInUse()),
       carver_(args.scratch),
       spans_(args.shape.groups, carver_),
       sums_(TakeSums(args, carver_)) {
@@ -64,7 +63,7 @@ GroupedMatmulJob::GroupedMatmulJob(const GroupedMatmulArgs& args, int64_t pool_w
     workers_ = 0;
     return;
   }
-  spans_.Build(args.sizes, args.shape.sorted_rows, ChunkRows(args.shape.depth), kMaxProductRows);
+  spans_.Build(args.sizes, args.shape.sorted_rows, kChunkRows, kMaxProductRows);
   Partition();
 }
 
@@ -114,27 +113,77 @@ void GroupedMatmulJob::Run(int64_t worker) {
 
 void GroupedMatmulJob::RunChunk(const RowChunk& chunk, int64_t first_column, int64_t last_column,
                                 const WorkerScratch& scratch) const {
+  if (chunk.count <= kFewRows && !args_.transpose_rhs) {
+    return RunFew(chunk, first_column, last_column, scratch);
+  }
+  const int64_t fits = kSumFloats / (chunk.count + kMaxProductRows);
+  const int64_t columns = fits / kMaxPanelFloats * kMaxPanelFloats;
+  for (int64_t column = first_column; column < last_column; column += columns) {
+    RunColumns(chunk, column, std::min(column + columns, last_column), scratch);
+  }
+}
+
+void GroupedMatmulJob::RunColumns(const RowChunk& chunk, int64_t first_column, int64_t last_column,
+                                  const WorkerScratch& scratch) const {
   const GroupedShape& s = args_.shape;
   const GroupedVariant& variant = kGroupedVariants[args_.variant];
   const ProductShape tile = isa_.wide_file ? variant.tile32 : variant.tile16;
-  Strip strips[kMaxChunkRows];
-  int64_t count = 0;
-  float* storage = scratch.strips;
-  for (int64_t row = 0; row < chunk.count; row += tile.rows) {
-    const int64_t rows = std::min<int64_t>(tile.rows, chunk.count - row);
-    strips[count] = LoadRows(chunk.first + row, rows, tile.vectors, storage);
-    storage += StripFloats(strips[count++].height, s.depth);
-  }
-  const PanelSource source = {
-      args_.in_type, ElementAt(args_.rhs, chunk.group * s.depth * s.outputs, args_.in_type),
-      s.depth, s.outputs, args_.transpose_rhs};
-  PanelGroup panels(isa_, source, scratch.panels);
-  const int64_t group = PanelGroup::GroupColumns(s.depth);
-  for (int64_t column = first_column; column < last_column; column += group) {
-    panels.Load(column, std::min(column + group, last_column), tile.vectors);
-    for (const ColumnPanel& panel : panels) {
-      for (int64_t i = 0; i < count; ++i) Multiply(strips[i], panel);
+  const int64_t row_floats = CeilDiv(last_column - first_column, kMaxLanes) * kMaxLanes;
+  Strip strips[kChunkRows];
+  int64_t d = 0;
+  do {
+    const int64_t depth = std::min(s.depth - d, kDepth);
+    const bool begins = d == 0, ends = d + depth == s.depth;
+    const int64_t count = LoadStrips(chunk, d, depth, tile, scratch.strips, strips);
+    const int64_t group_at = chunk.group * s.depth * s.outputs;
+    const int64_t at = group_at + (args_.transpose_rhs ? d : d * s.outputs);
+    const PanelSource source = {
+        args_.in_type,       ElementAt(args_.rhs, at, args_.in_type),  depth, s.outputs,
+        args_.transpose_rhs, args_.transpose_rhs ? s.depth : s.outputs};
+    PanelGroup panels(isa_, tiles_, source, scratch.panels);
+    const int64_t group = PanelGroup::GroupColumns(depth);
+    for (int64_t column = first_column; column < last_column; column += group) {
+      panels.Load(column, std::min(column + group, last_column), tile.vectors);
+      for (const ColumnPanel& panel : panels) {
+        for (int64_t i = 0; i < count; ++i) {
+          const Strip& strip = strips[i];
+          float* const sums = scratch.sums + (strip.first - chunk.first) * row_floats +
+                              strip.height * (panel.first - first_column);
+          tiles_.product[panel.vectors][strip.height](
+              {strip.at, panel.at, depth, panel.step, nullptr, nullptr, sums, !begins});
+          if (ends) Write({strip.first, strip.count, panel.first, panel.width, sums, panel.step});
+        }
+      }
     }
+    d += depth;
+  } while (d < s.depth);
+}
+
+// A few rows are bound by the weights' bytes, so the weights are read in place: some rows of them
+// at a time, each in one long run.
+void GroupedMatmulJob::RunFew(const RowChunk& chunk, int64_t first_column, int64_t last_column,
+                              const WorkerScratch& scratch) const {
+  const GroupedShape& s = args_.shape;
+  for (int64_t r = 0; r < chunk.count; ++r) {
+    float* const to = scratch.strips + r * s.depth;
+    const int64_t row = RowOf(args_.gather, chunk.first + r, s.lhs_rows);
+    if (row < 0) {
+      std::fill(to, to + s.depth, 0.0f);
+    } else {
+      isa_.to_f32(args_.in_type, ElementAt(args_.lhs, row * s.depth, args_.in_type), s.depth, to);
+    }
+  }
+  const int64_t columns = kFewFloats / chunk.count / kMaxLanes * kMaxLanes;
+  for (int64_t column = first_column; column < last_column; column += columns) {
+    const int64_t width = std::min(columns, last_column - column);
+    std::fill(scratch.sums, scratch.sums + chunk.count * width, 0.0f);
+    for (int64_t d = 0; d < s.depth; d += kFewDepth) {
+      const int64_t at = (chunk.group * s.depth + d) * s.outputs + column;
+      rows_.add_rows({nullptr, std::min(kFewDepth, s.depth - d), chunk.count, scratch.strips + d,
+                      s.depth, ElementAt(args_.rhs, at, args_.in_type), args_.in_type, s.outputs,
+                      width, scratch.sums, width});
+    }
+    Write({chunk.first, chunk.count, column, width, scratch.sums, width});
   }
 }
 
@@ -158,59 +207,61 @@ void GroupedMatmulJob::RunStripe(int64_t first_column, int64_t last_column,
   }
 }
 
-GroupedMatmulJob::Strip GroupedMatmulJob::LoadRows(int64_t first, int64_t count, int vectors,
-                                                   float* storage) const {
+// Gives the number of strips.
+int64_t GroupedMatmulJob::LoadStrips(const RowChunk& chunk, int64_t first_depth, int64_t depth,
+                                     ProductShape tile, float* storage, Strip* strips) const {
   const GroupedShape& s = args_.shape;
-  const void* rows[kMaxProductRows];
-  for (int64_t r = 0; r < count; ++r) {
-    const int64_t row = RowOf(args_.gather, first + r, s.lhs_rows);
-    rows[r] = row < 0 ? nullptr : ElementAt(args_.lhs, row * s.depth, args_.in_type);
+  int64_t loaded = 0;
+  for (int64_t first = 0; first < chunk.count; first += tile.rows) {
+    const int64_t count = std::min<int64_t>(tile.rows, chunk.count - first);
+    const void* rows[kMaxProductRows];
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t row = RowOf(args_.gather, chunk.first + first + r, s.lhs_rows);
+      rows[r] =
+          row < 0 ? nullptr : ElementAt(args_.lhs, row * s.depth + first_depth, args_.in_type);
+    }
+    const int64_t height = TileHeight(tiles_, tile.vectors, count);
+    LoadStrip(isa_, args_.in_type, rows, count, height, depth, storage);
+    strips[loaded++] = {chunk.first + first, count, height, storage};
+    storage += StripFloats(height, depth);
   }
-  const int64_t height = TileHeight(tiles_, vectors, count);
-  LoadStrip(isa_, args_.in_type, rows, count, height, s.depth, storage);
-  return {first, count, height, storage};
+  return loaded;
 }
 
-void GroupedMatmulJob::Multiply(const Strip& strip, const ColumnPanel& panel) const {
-  alignas(64) float sums[kMaxProductRows * kMaxPanelFloats];
-  const int64_t stride = panel.step;
-  tiles_.product[panel.vectors][strip.height](
-      {strip.at, panel.at, args_.shape.depth, panel.step, nullptr, nullptr, sums});
-  for (int64_t r = 0; r < strip.count; ++r) {
-    const int64_t i = strip.first + r;
-    float* row = sums + r * stride;
+void GroupedMatmulJob::Write(const Sums& sums) const {
+  for (int64_t r = 0; r < sums.count; ++r) {
+    const int64_t i = sums.first + r;
+    float* row = sums.at + r * sums.stride;
     if (RowOf(args_.gather, i, args_.shape.lhs_rows) < 0) {
-      std::fill(row, row + stride, 0.0f);
+      std::fill(row, row + sums.width, 0.0f);
     } else if (args_.row_weights != nullptr) {
       const float weight = args_.row_weights[i];
-      for (int64_t o = 0; o < stride; ++o) row[o] *= weight;
+      for (int64_t o = 0; o < sums.width; ++o) row[o] *= weight;
     }
   }
-  if (args_.scatter != nullptr) {
-    Add(strip, panel, sums, stride);
-  } else {
-    Store(strip, panel, sums, stride);
-  }
+  return args_.scatter != nullptr ? Add(sums) : Store(sums);
 }
 
-void GroupedMatmulJob::Store(const Strip& strip, const ColumnPanel& panel, float* sums,
-                             int64_t stride) const {
+void GroupedMatmulJob::Store(const Sums& sums) const {
   void* targets[kMaxProductRows];
   const int64_t row_bytes = args_.shape.outputs * SizeOf(args_.out_type);
-  for (int64_t r = 0; r < strip.count; ++r) {
-    targets[r] = static_cast<char*>(args_.out) + (strip.first + r) * row_bytes;
+  for (int64_t first = 0; first < sums.count; first += kMaxProductRows) {
+    const int64_t count = std::min<int64_t>(sums.count - first, kMaxProductRows);
+    for (int64_t r = 0; r < count; ++r) {
+      targets[r] = static_cast<char*>(args_.out) + (sums.first + first + r) * row_bytes;
+    }
+    isa_.finish({sums.at + first * sums.stride, sums.stride, count, sums.width, nullptr, targets,
+                 sums.column, args_.out_type, Activation::kNone});
   }
-  isa_.finish({sums, stride, strip.count, panel.width, nullptr, targets, panel.first,
-               args_.out_type, Activation::kNone});
 }
 
-void GroupedMatmulJob::Add(const Strip& strip, const ColumnPanel& panel, const float* sums,
-                           int64_t stride) const {
-  for (int64_t r = 0; r < strip.count; ++r) {
-    const int64_t row = RowOf(args_.scatter, strip.first + r, args_.shape.out_rows);
-    if (row < 0 || RowOf(args_.gather, strip.first + r, args_.shape.lhs_rows) < 0) continue;
-    float* target = sums_ + row * args_.shape.outputs + panel.first;
-    for (int64_t o = 0; o < panel.width; ++o) target[o] += sums[r * stride + o];
+void GroupedMatmulJob::Add(const Sums& sums) const {
+  for (int64_t r = 0; r < sums.count; ++r) {
+    const int64_t i = sums.first + r, row = RowOf(args_.scatter, i, args_.shape.out_rows);
+    if (row < 0 || RowOf(args_.gather, i, args_.shape.lhs_rows) < 0) continue;
+    const float* from = sums.at + r * sums.stride;
+    float* target = sums_ + row * args_.shape.outputs + sums.column;
+    for (int64_t o = 0; o < sums.width; ++o) target[o] += from[o];
   }
 }
 

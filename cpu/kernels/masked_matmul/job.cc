@@ -86,9 +86,10 @@ void MaskedMatmulJob::RunItem(int64_t item, CondensedStrip& strip,
   const int64_t first = in_list / ranges_ * group_, last = std::min(first + group_, args_.columns);
   const int64_t begin = in_list % ranges_ * range_, end = std::min(begin + range_, args_.rows);
   const int64_t matrix = (args_.b_lists == 1 ? 0 : list) * args_.depth * args_.columns;
-  const PanelSource source = {args_.in_type, ElementAt(args_.b, matrix, args_.in_type), args_.depth,
-                              args_.columns, false};
-  PanelGroup panels(isa_, source, scratch.panels);
+  const PanelSource source = {args_.in_type, ElementAt(args_.b, matrix, args_.in_type),
+                              args_.depth,   args_.columns,
+                              false,         args_.columns};
+  PanelGroup panels(isa_, tiles_, source, scratch.panels);
   bool loaded = false;
   const int64_t most = StripRows(args_.a_bits, shape_.rows);
   const bool whole_blocks = !args_.a_bits.all() && args_.a_bits.row_size >= shape_.rows;

@@ -66,6 +66,16 @@ struct Accumulators {
     }
   }
 
+  void LoadSums(const float* sums) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        sum[r][v] = Vec::Load(sums + (r * kVectors + v) * Vec::kLanes);
+      }
+    }
+  }
+
   void StoreSums(float* sums) const {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {

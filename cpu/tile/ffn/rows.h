@@ -10,33 +10,15 @@
 
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "cpu/tile/ffn/isa.h"
+#include "cpu/tile/load.h"
 
 namespace {
 
-using jaxsparse::DType;
 using jaxsparse::FfnRows;
 
 constexpr int64_t kAhead = 6;  // rows
-
-template <DType kType>
-using Element = std::conditional_t<kType == DType::kF32, float, uint16_t>;
-
-template <DType kType>
-inline Vec::Reg LoadVector(const Element<kType>* p) {
-  if constexpr (kType == DType::kF32) return Vec::Load(p);
-  if constexpr (kType == DType::kBF16) return Vec::LoadBf16(p);
-  if constexpr (kType == DType::kF16) return Vec::LoadF16(p);
-}
-
-template <DType kType>
-inline Vec::Reg LoadSome(const Element<kType>* p, int64_t n) {
-  Element<kType> lanes[Vec::kLanes] = {};
-  std::memcpy(lanes, p, n * sizeof(*p));
-  return LoadVector<kType>(lanes);
-}
 
 template <DType kType>
 inline void StoreVector(Element<kType>* p, Vec::Reg v) {
@@ -67,8 +49,9 @@ void AddTile(const FfnRows& job, int64_t token, int64_t column) {
   }
   constexpr int64_t kLine = 64 / sizeof(*w);
   for (int64_t i = 0; i < job.count; ++i) {
-    if (i + kAhead < job.count) {
-      const auto* next = w + RowOf(job, i + kAhead) * job.stride;
+    if (job.rows == nullptr || i + kAhead < job.count) {
+      const auto* next =
+          w + (job.rows == nullptr ? i + job.count : job.rows[i + kAhead]) * job.stride;
       for (int64_t c = 0; c < kCount * Vec::kLanes; c += kLine) __builtin_prefetch(next + c);
     }
     const auto* row = w + RowOf(job, i) * job.stride;

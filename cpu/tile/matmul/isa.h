@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "cpu/core/dtype.h"
+
 namespace jaxsparse {
 
 // A strip of R rows is stored in blocks of 64 columns: row r of column d lies at (d/64)*R*64 + r*64
@@ -23,11 +25,22 @@ struct ProductTile {
   const int32_t* strip_at;  // offset of row 0 of entry j in the strip
   const int32_t* panel_at;  // panel row of entry j
   float* sums;              // [rows][vectors * lanes of the instruction set]
+  bool adds = false;        // to the sums that are there (`product` alone)
 };
 
 // Rows and vectors of a register tile.
 struct ProductShape {
   int rows, vectors;
+};
+
+// to[d * step + o] = from[o * stride + d] as float32, for d < depth and o < step; 0 from o =
+// `count` on. `step` is a multiple of the lanes.
+struct TransposedPanel {
+  DType type;
+  const void* from;
+  int64_t stride, count, depth;
+  float* to;
+  int64_t step;
 };
 
 using ProductTileFn = void (*)(const ProductTile&);
@@ -37,6 +50,7 @@ using ProductTileFn = void (*)(const ProductTile&);
 struct MatmulIsa {
   ProductTileFn product[kMaxProductVectors + 1][kMaxProductRows + 1];
   ProductTileFn listed[kMaxProductVectors + 1][kMaxProductRows + 1];
+  void (*transpose)(const TransposedPanel&);
 };
 
 const MatmulIsa& MatmulPlain();

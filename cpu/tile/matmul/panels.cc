@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kGroupFloats = 256 << 10;
 constexpr int64_t kMaxGroupColumns = 512;
-constexpr int64_t kRun = 64;  // source entries converted at a time
+constexpr int64_t kLineBytes = 64, kRowsAhead = 8;
 
 }  // namespace
 
@@ -20,7 +20,11 @@ int64_t PanelGroup::GroupColumns(int64_t depth) {
 void PanelGroup::Load(int64_t first, int64_t last, int vectors) {
   Cut(first, last, vectors);
   if (!source_.transposed) return CopyRows();
-  for (const ColumnPanel& panel : *this) CopyTransposed(panel);
+  for (const ColumnPanel& panel : *this) {
+    tiles_.transpose({source_.type,
+                      ElementAt(source_.at, panel.first * source_.stride, source_.type),
+                      source_.stride, panel.width, source_.depth, Storage(panel), panel.step});
+  }
 }
 
 // A partial vector is padded to a whole one.
@@ -40,30 +44,21 @@ void PanelGroup::Cut(int64_t first, int64_t last, int vectors) {
   }
 }
 
+// A row's run is too short for the hardware to see a stream: the rows ahead are asked for.
 void PanelGroup::CopyRows() const {
+  if (count_ == 0) return;
+  const ColumnPanel& last = panels_[count_ - 1];
+  const int64_t end = last.first + last.width, line = kLineBytes / SizeOf(source_.type);
   for (int64_t d = 0; d < source_.depth; ++d) {
+    const int64_t ahead = (d + kRowsAhead) * source_.stride;
+    for (int64_t column = panels_[0].first; column < end; column += line) {
+      __builtin_prefetch(ElementAt(source_.at, ahead + column, source_.type));
+    }
     for (const ColumnPanel& panel : *this) {
       float* target = Storage(panel) + d * panel.step;
-      const void* row = ElementAt(source_.at, d * source_.columns + panel.first, source_.type);
+      const void* row = ElementAt(source_.at, d * source_.stride + panel.first, source_.type);
       isa_.to_f32(source_.type, row, panel.width, target);
       std::fill(target + panel.width, target + panel.step, 0.0f);
-    }
-  }
-}
-
-void PanelGroup::CopyTransposed(const ColumnPanel& panel) const {
-  float run[kRun];
-  for (int64_t d = 0; d < source_.depth; d += kRun) {
-    const int64_t depth = std::min(source_.depth - d, kRun);
-    float* target = Storage(panel) + d * panel.step;
-    for (int64_t o = 0; o < panel.step; ++o) {
-      if (o < panel.width) {
-        const int64_t from = (panel.first + o) * source_.depth + d;
-        isa_.to_f32(source_.type, ElementAt(source_.at, from, source_.type), depth, run);
-      } else {
-        std::fill(run, run + depth, 0.0f);
-      }
-      for (int64_t i = 0; i < depth; ++i) target[i * panel.step + o] = run[i];
     }
   }
 }

@@ -15,6 +15,7 @@ struct PanelSource {
   const void* at;
   int64_t depth, columns;
   bool transposed;  // stored [columns, depth]
+  int64_t stride;   // elements from one stored row to the next
 };
 
 struct ColumnPanel {
@@ -33,8 +34,8 @@ class PanelGroup {
   static int64_t GroupColumns(int64_t depth);
   static int64_t StorageFloats(int64_t depth) { return GroupColumns(depth) * depth; }
 
-  PanelGroup(const ConvIsa& isa, const PanelSource& source, float* storage)
-      : isa_(isa), source_(source), storage_(storage) {}
+  PanelGroup(const ConvIsa& isa, const MatmulIsa& tiles, const PanelSource& source, float* storage)
+      : isa_(isa), tiles_(tiles), source_(source), storage_(storage) {}
 
   // Cuts and loads the panels of the columns [first, last); last - first is at most
   // GroupColumns(depth).
@@ -48,9 +49,9 @@ class PanelGroup {
  private:
   void Cut(int64_t first, int64_t last, int vectors);
   void CopyRows() const;
-  void CopyTransposed(const ColumnPanel& panel) const;
 
   const ConvIsa& isa_;
+  const MatmulIsa& tiles_;
   PanelSource source_;
   float* storage_;
   ColumnPanel panels_[kMaxPanels];

@@ -4,17 +4,18 @@
 // Floor: R rows x V vectors take R*V multiply-adds a column and load V vectors and R scalars: 12x2
 // takes 12 cycles for 14 loads at two of each a cycle, so it is bound by arithmetic while the panel
 // comes from the second-level cache or nearer. A listed tile adds two index loads: 16 loads in the
-// same 12 cycles. Tile: R*V accumulators stay in registers over the whole depth; no partial sums in
-// memory. Pipeline: none in software; loads do not depend on sums, which the reorder window covers.
+// same 12 cycles. Tile: R*V accumulators stay in registers over the depth of a call. Pipeline: none
+// in software; loads do not depend on sums, which the reorder window covers.
 //
-// Include after one vec_*.h. Everything has internal linkage: no unit may lend its instructions to
-// another.
+// Include after one transpose.h. Everything has internal linkage: no unit may lend its instructions
+// to another.
 #pragma once
 
 #include <cstdint>
 
 #include "cpu/tile/conv/product.h"
 #include "cpu/tile/matmul/isa.h"
+#include "cpu/tile/matmul/transpose.h"
 
 namespace {
 
@@ -25,7 +26,11 @@ using jaxsparse::ProductTile;
 template <int R, int V>
 void MultiplyStrip(const ProductTile& tile) {
   Accumulators<R, V> acc;
-  acc.Clear();
+  if (tile.adds) {
+    acc.LoadSums(tile.sums);
+  } else {
+    acc.Clear();
+  }
   const int64_t step = tile.step;
   const float* strip = tile.strip;
   const float* panel = tile.panel;
@@ -60,6 +65,7 @@ void AddHeights(MatmulIsa& isa) {
 
 MatmulIsa MakeMatmulTable() {
   MatmulIsa isa = {};
+  isa.transpose = TransposePanel;
   AddHeights<1, 1, 2, 4, 6, 8, 12>(isa);
   if constexpr (Vec::kWideFile) {
     AddHeights<2, 1, 2, 4, 6, 8, 12>(isa);
