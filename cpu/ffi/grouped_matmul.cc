@@ -46,13 +46,14 @@ ffi::Future GroupedDrhs(ffi::ThreadPool pool, contract::grouped_matmul_drhs::Att
   GroupedDrhsArgs args = {};
   args.shape = {c.lhs_rows, c.depth, c.outputs, c.groups, c.sorted_rows, c.gy_rows};
   args.type = ToDType(c.lhs.type);
+  args.out_type = ToDType(c.drhs.type);
   args.lhs = c.lhs.data;
   args.gy = c.gy.data;
   args.sizes = c.group_sizes.as<int32_t>();
   args.gather = c.gather.as<int32_t>();
   args.scatter = c.scatter.as<int32_t>();
   args.row_weights = c.row_weights.as<float>();
-  args.drhs = c.drhs.as<float>();
+  args.drhs = c.drhs.data;
   args.scratch = c.scratch.data;
   args.scratch_bytes = c.scratch_bytes;
   return RunJob<GroupedDrhsJob>("grouped_matmul_drhs", pool, args);

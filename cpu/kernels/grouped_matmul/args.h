@@ -34,14 +34,14 @@ struct GroupedMatmulArgs {
 // drhs[g] = sum over its sorted rows i of row_weights[i] * lhs[gather[i]]^T @ gy[scatter[i]].
 struct GroupedDrhsArgs {
   GroupedShape shape;  // out_rows: of gy
-  DType type;
+  DType type, out_type;
   const void* lhs;  // [lhs_rows, depth]
   const void* gy;   // [out_rows, outputs]
   const int32_t* sizes;
   const int32_t* gather;
   const int32_t* scatter;
   const float* row_weights;
-  float* drhs;  // [groups, depth, outputs]
+  void* drhs;  // [groups, depth, outputs]
   void* scratch;
   int64_t scratch_bytes;
 };

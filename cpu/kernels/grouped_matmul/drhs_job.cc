@@ -1,7 +1,6 @@
 #include "cpu/kernels/grouped_matmul/drhs_job.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace jaxsparse {
 namespace {
@@ -21,6 +20,7 @@ GroupedDrhsJob::WorkerScratch GroupedDrhsJob::TakeWorker(ScratchCarver& carver) 
   scratch.gy_rows = carver.Take<const float*>(kBlockRows);
   scratch.x = carver.Take<float>(kBlockRows * kSlice);
   scratch.gy = carver.Take<float>(kBlockRows * kColumns);
+  scratch.sums = carver.Take<float>(kSlice * kColumns);
   return scratch;
 }
 
@@ -70,18 +70,25 @@ void GroupedDrhsJob::RunSlice(int64_t group, int64_t first_depth, int64_t last_d
                               const WorkerScratch& scratch) const {
   const GroupedShape& s = args_.shape;
   const int64_t depth = last_depth - first_depth;
-  std::memset(args_.drhs + (group * s.depth + first_depth) * s.outputs, 0,
-              static_cast<size_t>(depth * s.outputs) * sizeof(float));
-  const int64_t end = spans_.first(group) + spans_.size(group);
-  int64_t gy_of[kBlockRows];
-  for (int64_t row = spans_.first(group); row < end; row += kBlockRows) {
-    const int64_t wish = std::min(end - row, kBlockRows);
-    const int64_t count = LoadBlock(row, wish, first_depth, depth, gy_of, scratch);
-    for (int64_t first = 0; first < s.outputs; first += kColumns) {
-      const int64_t columns = std::min(s.outputs - first, kColumns);
+  const int64_t begin = spans_.first(group), end = begin + spans_.size(group);
+  void* targets[kSlice];
+  for (int64_t d = 0; d < depth; ++d) {
+    const int64_t at = ((group * s.depth + first_depth) + d) * s.outputs;
+    targets[d] = static_cast<char*>(args_.drhs) + at * SizeOf(args_.out_type);
+  }
+  int64_t gy_of[kBlockRows], count = 0;
+  for (int64_t first = 0; first < s.outputs; first += kColumns) {
+    const int64_t columns = std::min(s.outputs - first, kColumns);
+    std::fill_n(scratch.sums, depth * kColumns, 0.0f);
+    for (int64_t row = begin; row < end; row += kBlockRows) {
+      if (first == 0 || spans_.size(group) > kBlockRows) {
+        count = LoadBlock(row, std::min(end - row, kBlockRows), first_depth, depth, gy_of, scratch);
+      }
       LoadColumns(gy_of, count, first, columns, scratch);
-      AddBlock(group, count, first_depth, depth, first, columns, scratch);
+      AddBlock(count, depth, columns, scratch);
     }
+    isa_.finish({scratch.sums, kColumns, depth, columns, nullptr, targets, first, args_.out_type,
+                 Activation::kNone});
   }
 }
 
@@ -117,9 +124,8 @@ void GroupedDrhsJob::LoadColumns(const int64_t* gy_of, int64_t count, int64_t fi
   }
 }
 
-void GroupedDrhsJob::AddBlock(int64_t group, int64_t count, int64_t first_depth, int64_t depth,
-                              int64_t first, int64_t columns, const WorkerScratch& scratch) const {
-  const GroupedShape& s = args_.shape;
+void GroupedDrhsJob::AddBlock(int64_t count, int64_t depth, int64_t columns,
+                              const WorkerScratch& scratch) const {
   const int64_t most = isa_.wide_file ? 12 : 6;
   for (int64_t o = 0; o < columns;) {
     const int vectors = static_cast<int>(std::min<int64_t>((columns - o) / isa_.lanes, 2));
@@ -127,9 +133,8 @@ void GroupedDrhsJob::AddBlock(int64_t group, int64_t count, int64_t first_depth,
     for (int64_t d = 0; d < depth;) {
       int64_t rows = std::min(depth - d, most);
       while (isa_.dkernel[vectors][rows] == nullptr) --rows;
-      float* drhs = args_.drhs + (group * s.depth + first_depth + d) * s.outputs + first + o;
-      isa_.dkernel[vectors][rows](
-          {scratch.x_rows, scratch.gy_rows, count, d, o, width, drhs, s.outputs});
+      isa_.dkernel[vectors][rows]({scratch.x_rows, scratch.gy_rows, count, d, o, width,
+                                   scratch.sums + d * kColumns + o, kColumns});
       d += rows;
     }
     o += width;

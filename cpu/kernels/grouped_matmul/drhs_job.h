@@ -5,7 +5,8 @@
 // result once, which rules with few rows a group. Tile: 12 columns of lhs x a panel of outputs,
 // summed over the rows of a group. Pipeline: an item is a slice of the depth of one group. Per
 // block of rows: load the slice of lhs and some columns of gy, contiguous and in float32, then
-// multiply. An output belongs to one item, which adds its rows in order: no atomics.
+// multiply; the sums of the columns are rounded once. An output belongs to one item, which adds its
+// rows in order: no atomics.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,7 @@ class GroupedDrhsJob {
     const float** gy_rows;  // [block]
     float* x;               // [block][slice]
     float* gy;              // [block][columns]
+    float* sums;            // [slice][columns]
   };
 
   static WorkerScratch TakeWorker(ScratchCarver& carver);
@@ -45,8 +47,7 @@ class GroupedDrhsJob {
                     int64_t* gy_of, const WorkerScratch& scratch) const;
   void LoadColumns(const int64_t* gy_of, int64_t count, int64_t first, int64_t columns,
                    const WorkerScratch& scratch) const;
-  void AddBlock(int64_t group, int64_t count, int64_t first_depth, int64_t depth, int64_t first,
-                int64_t columns, const WorkerScratch& scratch) const;
+  void AddBlock(int64_t count, int64_t depth, int64_t columns, const WorkerScratch& scratch) const;
 
   GroupedDrhsArgs args_;
   const ConvIsa& isa_;

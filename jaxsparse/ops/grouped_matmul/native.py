@@ -81,24 +81,24 @@ def drhs(call: Call, platform: str, lhs: jax.Array, gy: jax.Array, taken: Rows) 
     groups = group_sizes.shape[0]
     shape = (groups, lhs.shape[1], call.outputs)
     if platform == "cpu":
-        variant, dtype, size = 0, "float32", native(platform).grouped_matmul_drhs_workspace(groups)
+        variant, size = 0, native(platform).grouped_matmul_drhs_workspace(groups)
     else:
         problem = problem_of(platform, call, lhs, group_sizes)
         tensor_cores = lhs.dtype != np.float32 and tile_reason(problem) is None
-        variant, dtype = _TENSOR_CORES if tensor_cores else 0, call.out_dtype
+        variant = _TENSOR_CORES if tensor_cores else 0
         size = native(platform).grouped_matmul_drhs_workspace(
-            shape_of(call, lhs, group_sizes), DTYPES[lhs.dtype.name], DTYPES[dtype]
+            shape_of(call, lhs, group_sizes), DTYPES[lhs.dtype.name], DTYPES[call.out_dtype]
         )
     return ffi_call(
         "jaxsparse_grouped_matmul_drhs",
-        [(shape, dtype), ((size,), np.uint8)],
+        [(shape, call.out_dtype), ((size,), np.uint8)],
         lhs,
         gy,
         *taken.given(),
         sorted_rows=call.sorted_rows,
         precision=int(call.precision == "highest"),
         variant=variant,
-    )[0].astype(call.out_dtype)
+    )[0]
 
 
 def problem_of(platform: str, call: Call, lhs: Shaped, group_sizes: Shaped) -> GroupedProblem:

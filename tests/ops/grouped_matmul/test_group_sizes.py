@@ -64,6 +64,33 @@ def test_gradient_of_rows(implementation, rng, dtype):
     assert_close(got, want, dtype, scale=2.0)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradient_of_weights(implementation, rng, dtype):
+    lhs, rhs, gather, weights = _problem(rng)
+    gy = rng.standard_normal((len(gather), OUTPUTS), np.float32)
+    given = cast({"lhs": lhs, "rhs": rhs, "gy": gy}, dtype)
+
+    def product(rhs):
+        return js.grouped_matmul(
+            given["lhs"],
+            rhs,
+            jnp.asarray(SIZES, jnp.int32),
+            gather=jnp.asarray(gather),
+            row_weights=jnp.asarray(weights),
+            implementation=implementation,
+        )
+
+    (got,) = jax.vjp(product, given["rhs"])[1](given["gy"])
+    exact = rounded({"lhs": lhs, "gy": gy}, dtype)
+    exists, first = gather < len(lhs), 0
+    assert got.dtype == dtype
+    for group, size in enumerate(SIZES):
+        rows = np.flatnonzero(exists[first : first + size]) + first
+        x = np.asarray(exact["lhs"], np.float64)[gather[rows]] * weights[rows, None]
+        assert_close(got[group], x.T @ np.asarray(exact["gy"], np.float64)[rows], dtype, scale=2.0)
+        first += size
+
+
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="docs/numerics.md promises it on a CPU")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_row_has_the_same_bits_in_a_group_of_any_size(rng, dtype):
