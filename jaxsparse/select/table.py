@@ -277,13 +277,11 @@ def estimate_with(make: Callable[[str, TuningTable], TuningTable]) -> None:
 
 
 def base_for(device: str, platform: str) -> TuningTable:
-    """The shipped table of a device kind; where it was never measured that of the same platform's
-    first device, as it is.
+    """The shipped table of a device kind of the platform; where it was never measured that of the
+    platform's first device, as it is.
     """
-    tables = shipped()
-    if device in tables:
-        return tables[device]
-    return next(t for t in tables.values() if (t.device == "cpu") == (platform == "cpu"))
+    tables = {n: t for n, t in shipped().items() if (n == "cpu") == (platform == "cpu")}
+    return tables.get(device) or next(iter(tables.values()))
 
 
 def table_for(device: str, platform: str) -> TuningTable:

@@ -6,7 +6,16 @@ import msgspec
 import pytest
 
 import jaxsparse as js
-from jaxsparse.select.table import SCHEMA, Constant, Entry, Measured, Rate, Rung, shipped
+from jaxsparse.select.table import (
+    SCHEMA,
+    Constant,
+    Entry,
+    Measured,
+    Rate,
+    Rung,
+    base_for,
+    shipped,
+)
 from jaxsparse.version import __version__
 
 ENTRY = Entry("masked_conv", "float32", {"pixels": 64.0}, "wide", (Rung(1.0, "wide"),))
@@ -107,3 +116,10 @@ def test_the_repr_of_a_table_is_one_line():
     assert repr(js.TuningTable("cpu", "now", ())) == (
         "TuningTable(device='cpu', 0 entries, 0 rates, tile=(1, 1))"
     )
+
+
+def test_a_platform_never_takes_the_table_of_another():
+    """A table tuned on a CPU chooses for the GPU branch of the same program, too."""
+    assert base_for("cpu", "cpu").device == "cpu"
+    assert base_for("cpu", "cuda") is base_for("a GPU that nobody knows", "cuda")
+    assert base_for("NVIDIA H200", "cpu").device == "cpu"

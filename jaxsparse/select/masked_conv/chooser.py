@@ -77,7 +77,9 @@ def costs(problem: ConvProblem, *, cluster: int = 1) -> dict[str, Candidate]:
             every = cost(tile, None)
             found[every.name] = every
     if DENSE in rates and cuda:
-        found[DENSE] = dense(rates[DENSE], work)
+        nearest = tuning.rates_of(OP, known.dtype, work.shape).get(DENSE)
+        measured = nearest is not None and nearest.shape == work.shape
+        found[DENSE] = dense(rates[DENSE], work, measured=measured)
     return found
 
 
