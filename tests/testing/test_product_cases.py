@@ -18,7 +18,7 @@ def test_the_shapes_that_goals_are_stated_for():
     gpu = {(c.tokens, c.experts, c.depth, c.outputs) for c in find(GROUPED_CASES, ["gpu"])}
     assert {(4096, e, 768, 3072) for e in (8, 64, 128)} | {(8192, 8, 4096, 14336)} == gpu
     cpu = {(c.tokens, c.experts, c.depth, c.outputs) for c in find(GROUPED_CASES, ["cpu"])}
-    assert cpu == {(1024, e, 256, 1024) for e in (8, 64)}
+    assert {(1024, e, 256, 1024) for e in (8, 64)} < cpu
     masked = find(MATMUL_CASES, ["gpu"])
     assert {c.block for c in masked if c.masked == "a"} == {(32, 64), (32, 1), (1, 64), (1, 1)}
     assert {c.masked for c in masked} == {"a", "b", "out"}

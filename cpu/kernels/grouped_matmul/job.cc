@@ -181,7 +181,7 @@ void GroupedMatmulJob::RunFew(const RowChunk& chunk, int64_t first_column, int64
       const int64_t at = (chunk.group * s.depth + d) * s.outputs + column;
       rows_.add_rows({nullptr, std::min(kFewDepth, s.depth - d), chunk.count, scratch.strips + d,
                       s.depth, ElementAt(args_.rhs, at, args_.in_type), args_.in_type, s.outputs,
-                      width, scratch.sums, width});
+                      width, scratch.sums, width, kFewDepth});
     }
     Write({chunk.first, chunk.count, column, width, scratch.sums, width});
   }

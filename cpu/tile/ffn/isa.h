@@ -22,6 +22,7 @@ struct FfnRows {
   int64_t stride, columns;
   float* sums;
   int64_t sums_stride;
+  int64_t ahead = 6;  // rows by which `add_rows` asks for w, without a list also past the last
 };
 
 struct FfnIsa {

@@ -5,7 +5,7 @@
 // Floor: the bytes of the listed rows. A token alone has one load a multiply-add; tokens together
 // share the loads of a row, and multiply it where their own value is zero. Eight sums or more cover
 // the latency of a multiply-add. Rows lie far apart, which no prefetcher follows: each asks for the
-// row that comes kAhead later.
+// row that comes `ahead` later.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,6 @@
 namespace {
 
 using jaxsparse::FfnRows;
-
-constexpr int64_t kAhead = 6;  // rows
 
 template <DType kType>
 inline void StoreVector(Element<kType>* p, Vec::Reg v) {
@@ -49,9 +47,8 @@ void AddTile(const FfnRows& job, int64_t token, int64_t column) {
   }
   constexpr int64_t kLine = 64 / sizeof(*w);
   for (int64_t i = 0; i < job.count; ++i) {
-    if (job.rows == nullptr || i + kAhead < job.count) {
-      const auto* next =
-          w + (job.rows == nullptr ? i + job.count : job.rows[i + kAhead]) * job.stride;
+    if (job.rows == nullptr || i + job.ahead < job.count) {
+      const auto* next = w + RowOf(job, i + job.ahead) * job.stride;
       for (int64_t c = 0; c < kCount * Vec::kLanes; c += kLine) __builtin_prefetch(next + c);
     }
     const auto* row = w + RowOf(job, i) * job.stride;
