@@ -1,4 +1,4 @@
-#include "cpu/isa/avx2/transpose.h"
+#include "cpu/isa/avx2/vec.h"
 
 #include "cpu/tile/attention/softmax.h"
 

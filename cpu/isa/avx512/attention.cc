@@ -1,4 +1,4 @@
-#include "cpu/isa/avx512/transpose.h"
+#include "cpu/isa/avx512/vec.h"
 
 #include "cpu/tile/attention/softmax.h"
 

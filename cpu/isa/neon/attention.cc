@@ -1,4 +1,4 @@
-#include "cpu/isa/neon/transpose.h"
+#include "cpu/isa/neon/vec.h"
 
 #include "cpu/tile/attention/softmax.h"
 

@@ -1,4 +1,4 @@
-#include "cpu/isa/plain/transpose.h"
+#include "cpu/isa/plain/vec.h"
 
 #include "cpu/tile/attention/softmax.h"
 

@@ -12,6 +12,8 @@ constexpr int64_t kMaxWorkers = 64;
 constexpr int64_t kChunkRows = 192;
 constexpr int64_t kDepth = 256;  // of a block: panels and strips stay in the second-level cache
 constexpr int64_t kSumFloats = 128 << 10;  // of a chunk, between blocks of the depth
+// Up to so many rows read the weights in place, kFewDepth rows of them at a time; kFewFloats: their
+// sums, in the first-level cache.
 constexpr int64_t kFewRows = 16, kFewFloats = 4 << 10, kFewDepth = 16;
 constexpr int64_t kItemsPerWorker = 4;
 constexpr int64_t kStripesPerWorker = 2;
@@ -52,7 +54,7 @@ GroupedMatmulJob::GroupedMatmulJob(const GroupedMatmulArgs& args, int64_t pool_w
     : args_(args),
       isa_(MaskedConvIsa()),
       tiles_(MatmulTiles()),
-      rows_(FfnIsaInUse()),
+      ffn_(FfnIsaInUse()),
       carver_(args.scratch),
       spans_(args.shape.groups, carver_),
       sums_(TakeSums(args, carver_)) {
@@ -179,9 +181,9 @@ void GroupedMatmulJob::RunFew(const RowChunk& chunk, int64_t first_column, int64
     std::fill(scratch.sums, scratch.sums + chunk.count * width, 0.0f);
     for (int64_t d = 0; d < s.depth; d += kFewDepth) {
       const int64_t at = (chunk.group * s.depth + d) * s.outputs + column;
-      rows_.add_rows({nullptr, std::min(kFewDepth, s.depth - d), chunk.count, scratch.strips + d,
-                      s.depth, ElementAt(args_.rhs, at, args_.in_type), args_.in_type, s.outputs,
-                      width, scratch.sums, width, kFewDepth});
+      ffn_.add_rows({nullptr, std::min(kFewDepth, s.depth - d), chunk.count, scratch.strips + d,
+                     s.depth, ElementAt(args_.rhs, at, args_.in_type), args_.in_type, s.outputs,
+                     width, scratch.sums, width, kFewDepth});
     }
     Write({chunk.first, chunk.count, column, width, scratch.sums, width});
   }

@@ -74,7 +74,7 @@ class GroupedMatmulJob {
   GroupedMatmulArgs args_;
   const ConvIsa& isa_;
   const MatmulIsa& tiles_;
-  const FfnIsa& rows_;
+  const FfnIsa& ffn_;
   ScratchCarver carver_;
   GroupSpans spans_;
   float* sums_;  // [out_rows, outputs]: where scattered rows are added up

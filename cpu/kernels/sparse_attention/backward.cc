@@ -24,7 +24,7 @@ int64_t Items(const AttentionGradArgs& args) {
 // round. `first` is of the depth of q and k, `second` of that of v.
 struct AttentionGradJob::Worker {
   Worker(const AttentionShape& shape, const StripProducts& products, ScratchCarver carver)
-      : columns(products.isa(), products.convert(), products.width()),
+      : columns(products.tiles(), products.convert(), products.width()),
         first_rows(carver, kMostBlockRows, shape.depth),
         second_rows(carver, kMostBlockRows, shape.v_depth),
         first(columns.Take(carver, shape.depth)),

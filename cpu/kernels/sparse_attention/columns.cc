@@ -117,7 +117,11 @@ void ColumnGather::Load(const TokenSource& source, const GatheredTokens& to, boo
     }
     std::fill(row + filled, row + to.step, 0.0f);
   }
-  if (panels) isa_.transpose(to.rows, to.step, rows, source.depth, width_, to.panels);
+  if (!panels) return;
+  for (int64_t c = 0; c < rows; c += width_) {
+    tiles_.transpose({DType::kF32, to.rows + c * to.step, to.step, width_, source.depth,
+                      to.panels + c * source.depth, width_});
+  }
 }
 
 }  // namespace jaxsparse

@@ -27,8 +27,8 @@ struct GatheredTokens {
 
 class ColumnGather {
  public:
-  ColumnGather(const AttentionIsa& isa, const ConvIsa& convert, int64_t width)
-      : isa_(isa), convert_(convert), width_(width) {}
+  ColumnGather(const MatmulIsa& tiles, const ConvIsa& convert, int64_t width)
+      : tiles_(tiles), convert_(convert), width_(width) {}
 
   // Rows of floats that a gathered token takes.
   int64_t Step(int64_t depth) const;
@@ -57,7 +57,7 @@ class ColumnGather {
   void Append(int64_t first, int64_t count);
   void SetBits(int64_t column, int64_t first, int64_t count);
 
-  const AttentionIsa& isa_;
+  const MatmulIsa& tiles_;
   const ConvIsa& convert_;
   int64_t width_;
   const BlockLists* lists_ = nullptr;

@@ -18,7 +18,7 @@ int64_t Items(const AttentionArgs& args) {
 
 struct AttentionJob::Worker {
   Worker(const AttentionArgs& args, const StripProducts& products, ScratchCarver carver)
-      : columns(products.isa(), products.convert(), products.width()),
+      : columns(products.tiles(), products.convert(), products.width()),
         queries(carver, args.by_query.row_block, args.shape.depth),
         keys(columns.Take(carver, args.shape.depth)),
         values(columns.Take(carver, args.shape.v_depth)),

@@ -35,6 +35,7 @@ class StripProducts {
 
   const AttentionIsa& isa() const { return isa_; }
   const ConvIsa& convert() const { return convert_; }
+  const MatmulIsa& tiles() const { return tiles_; }
   int64_t width() const { return width_; }
   int64_t most_rows() const { return shape_.rows; }
   // The strip of rows [row, row + most_rows) of `rows`.

@@ -60,11 +60,6 @@ struct GradTile {
 
 struct AttentionIsa {
   int lanes;
-  // The rows source[i * step + d], i < rows and d < depth, as panels of `width` rows:
-  // target[(i / width) * width * depth + d * width + i % width]. `rows` is a multiple of `width`
-  // and of 16, and a source row has room for a multiple of 16 floats.
-  void (*transpose)(const float* source, int64_t step, int64_t rows, int64_t depth, int64_t width,
-                    float* target);
   void (*score)(const ScoreTile&);
   void (*softmax)(const SoftmaxTile&);
   void (*gradient)(const GradTile&);

@@ -5,7 +5,7 @@
 // depth multiply-adds a score: at a depth of 64 the rest of the softmax is a sixth of it. A row's
 // maximum and sum are folded over lanes once per strip.
 //
-// Include after one transpose.h. Everything has internal linkage.
+// Include after one vec.h. Everything has internal linkage.
 #pragma once
 
 #include <cmath>
@@ -159,21 +159,6 @@ void Gradient(const GradTile& tile) {
   }
 }
 
-void TransposeRows(const float* source, int64_t step, int64_t rows, int64_t depth, int64_t width,
-                   float* target) {
-  constexpr int64_t kSide = kTransposeSide;
-  for (int64_t i = 0; i < rows; i += kSide) {
-    float* panel = target + i / width * width * depth + i % width;
-    for (int64_t d = 0; d < depth; d += kSide) {
-      Vec::Reg square[kSide];
-      for (int64_t j = 0; j < kSide; ++j) square[j] = Vec::Load(source + (i + j) * step + d);
-      TransposeSquare(square);
-      const int64_t count = depth - d < kSide ? depth - d : kSide;
-      for (int64_t j = 0; j < count; ++j) Vec::Store(panel + (d + j) * width, square[j]);
-    }
-  }
-}
-
 void CopyRows(const float* from, int64_t rows, int64_t width, float* to, int64_t to_step) {
   for (int64_t r = 0; r < rows; ++r, from += width, to += to_step) {
     for (int64_t c = 0; c < width; c += Vec::kLanes) Vec::Store(to + c, Vec::Load(from + c));
@@ -203,7 +188,7 @@ float Dot(const float* a, const float* b, int64_t count) {
 }
 
 AttentionIsa MakeAttentionTable() {
-  return {Vec::kLanes, TransposeRows, Score, Softmax, Gradient, CopyRows, Accumulate, Dot};
+  return {Vec::kLanes, Score, Softmax, Gradient, CopyRows, Accumulate, Dot};
 }
 
 }  // namespace
