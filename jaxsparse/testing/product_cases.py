@@ -124,8 +124,8 @@ _BLOCKS: tuple[Block, ...] = ((32, 64), (32, 1), (1, 64), (1, 1))
 GROUPED_CASES = _by_name(
     (
         *(_grouped("cpu", 1024, experts, 256, 1024) for experts in (8, 64)),
-        _grouped("cpu", 16, 8, 2048, 5632),
-        _grouped("cpu", 512, 4, 4096, 1024),
+        _grouped("cpu", 16, 8, 1024, 2816),
+        _grouped("cpu", 256, 2, 4096, 1024),
         *(_grouped("gpu", 4096, experts, 768, 3072) for experts in (8, 64, 128)),
         _grouped("gpu", 8192, 8, 4096, 14336),
         *(_grouped("gpu", 4096, 64, 768, 3072, skew=skew) for skew in ("zipf", "one")),
