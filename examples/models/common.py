@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 import jaxsparse as js
+from jaxsparse.bench.measure.turns import from_environment
 
 console = Console(highlight=False)
 console.width = max(console.width, 96)
@@ -67,7 +68,8 @@ def time_together(
     pause: float = 0.0,
     of: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, float]:
-    """Milliseconds of each call: warmed up, in turns, each result waited for.
+    """Milliseconds of each call: warmed up, in turns, each result waited for. Demos that were started
+    at once on one device can measure one after the other (docs/measuring.md).
 
     Args:
         calls: by name.
@@ -81,15 +83,16 @@ def time_together(
     for call in calls.values():
         jax.block_until_ready(call())
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repeats):
-        for name, call in calls.items():
-            time.sleep(pause)
-            start = time.perf_counter()
-            for _ in range(in_a_row):
-                jax.block_until_ready(call())
-            taken[name].append(1e3 * (time.perf_counter() - start) / in_a_row)
-        if tick:
-            tick()
+    with from_environment()():
+        for _ in range(repeats):
+            for name, call in calls.items():
+                time.sleep(pause)
+                start = time.perf_counter()
+                for _ in range(in_a_row):
+                    jax.block_until_ready(call())
+                taken[name].append(1e3 * (time.perf_counter() - start) / in_a_row)
+            if tick:
+                tick()
     return {name: of(times) for name, times in taken.items()}
 
 

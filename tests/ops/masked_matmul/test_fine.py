@@ -38,6 +38,19 @@ def test_values(rng, dtype, block, density, which):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("depth", [4, 12, 24, 29])
+def test_infinity_is_not_multiplied_by_what_fills_a_list_up(rng, dtype, depth):
+    """Sums that are not whole steps: an infinite entry that all results take stays infinite."""
+    diff, masks = problem(rng, (1, 1), "b_mask", (40, depth, 64), density=1.0)
+    diff["a"][:, 0] = np.inf
+    diff["b"][0] = 1
+    with js.config(variant=FINE):
+        got = run(cast(diff, dtype), masks, (1, 1), "cuda")
+    np.testing.assert_array_equal(np.asarray(got, np.float32), np.inf)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_more_tiles_than_multiprocessors(rng, dtype):
     """Several products, a float32 result, several tiles a CTA."""
     diff, masks = problem(rng, (1, 1), "a_mask", (1032, 700, 2056), density=0.02, batch=(3,))

@@ -95,7 +95,13 @@ class FineRecords {
 // A warp's sums: 16 columns of `b` by 8 rows of `a`, 8 times for each half of the group's rows.
 using FineSums = float[2][kColumnSteps][4];
 
-// Adds a step of a group. All lanes of a warp call this.
+// Of two rows of 16 bits, those that `fills` does not name: bit 0 the low one, bit 1 the high one.
+__device__ __forceinline__ uint32_t Kept(uint32_t fills) {
+  return (fills & 1 ? 0 : 0xffffu) | (fills & 2 ? 0 : 0xffff0000u);
+}
+
+// Adds a step of a group. All lanes of a warp call this. What fills a half of the list up repeats
+// its first row, or that of the other half. It counts as zeros: a kept infinity stays one.
 template <typename T>
 __device__ __forceinline__ void MultiplyStep(FineSums& sums, uint32_t slab, const uint8_t* record) {
   const int lane = threadIdx.x % 32;
@@ -105,10 +111,15 @@ __device__ __forceinline__ void MultiplyStep(FineSums& sums, uint32_t slab, cons
     // Lane l names row l % 8 of a block of 8 x 8: 8 of the columns of `a`, 8 columns of `b`.
     const uint32_t row = list[lane / 16 * 8 + lane % 8], half = lane / 8 % 2;
     const uint32_t at = slab + row * 128 + (half ^ row % 8) * 16;
+    const uint32_t fills = __ballot_sync(~0u, (lane % 8 != 0 && row == list[lane / 16 * 8]) ||
+                                                  (lane >= 16 && list[8] == list[0])) >>
+                           (lane % 4 * 2);
+    const uint32_t near = Kept(fills), far = Kept(fills >> 16);
 #pragma unroll
     for (int i = 0; i < kColumnSteps; ++i) {
       uint32_t fragment[4];
       ptx::LoadMatricesTransposed((at ^ i % 4 << 5) + i / 4 * (kFineStageBytes / 2), fragment);
+      fragment[0] &= near, fragment[1] &= near, fragment[2] &= far, fragment[3] &= far;
       ptx::MmaSync<T>(sums[0][i], fragment, entries.x, entries.y);
       ptx::MmaSync<T>(sums[1][i], fragment, entries.z, entries.w);
     }
@@ -116,16 +127,19 @@ __device__ __forceinline__ void MultiplyStep(FineSums& sums, uint32_t slab, cons
     const uint32_t near = list[lane % 4], far = list[lane % 4 + 4], column = lane / 4;
     const uint32_t first = slab + near * 128 + (column / 4 ^ near % 8) * 16 + column % 4 * 4;
     const uint32_t second = slab + far * 128 + (column / 4 ^ far % 8) * 16 + column % 4 * 4;
-    const auto load = [](uint32_t at) {
+    const bool near_fills = lane % 4 != 0 && near == list[0];
+    const bool far_fills = (lane % 4 != 0 && far == list[4]) || list[4] == list[0];
+    const auto load = [](uint32_t at, bool fills) {
       float v;
       asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(at));
-      return ptx::RoundToTF32(v);
+      return fills ? 0u : ptx::RoundToTF32(v);
     };
 #pragma unroll
     for (int i = 0; i < kColumnSteps; ++i) {
       const uint32_t box = i / 2 * (kFineStageBytes / 4), flip = i % 2 << 6;
-      const uint32_t fragment[4] = {load((first ^ flip) + box), load((first ^ flip ^ 32) + box),
-                                    load((second ^ flip) + box), load((second ^ flip ^ 32) + box)};
+      const uint32_t fragment[4] = {
+          load((first ^ flip) + box, near_fills), load((first ^ flip ^ 32) + box, near_fills),
+          load((second ^ flip) + box, far_fills), load((second ^ flip ^ 32) + box, far_fills)};
       ptx::MmaSync<T>(sums[0][i], fragment, entries.x, entries.y);
       ptx::MmaSync<T>(sums[1][i], fragment, entries.z, entries.w);
     }
