@@ -68,8 +68,8 @@ def time_together(
     pause: float = 0.0,
     of: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, float]:
-    """Milliseconds of each call: warmed up, in turns, each result waited for. Demos that were started
-    at once on one device can measure one after the other (docs/measuring.md).
+    """Milliseconds of each call: warmed up, in turns, each result waited for. Demos that share a
+    device can measure one after the other (docs/measuring.md).
 
     Args:
         calls: by name.
