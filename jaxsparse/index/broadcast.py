@@ -31,10 +31,15 @@ def fit_mask(
         TypeError, ValueError: for another dtype or shape, or a stack of indices, naming the
             argument and how to make one.
     """
+    hint = OF_RESULT
+    if 0 in shape[1:]:
+        hint = ": the window is larger than the image with its padding, so no pixel is left"
     if isinstance(mask, TileIndex):
-        return fit_index(name, mask, shape, "the result has", OF_RESULT)
+        if mask.shape[1] == 1 < shape[1]:  # of js.token_index
+            hint = ": js.tile_index(mask) makes one of a mask [B, Ho, Wo]"
+        return fit_index(name, mask, shape, "the result has", hint)
     takes = "a bool mask or a TileIndex"
-    return check_mask(name, mask, shape, fixed=2, of=of, takes=takes, hint=OF_RESULT)
+    return check_mask(name, mask, shape, fixed=2, of=of, takes=takes, hint=hint)
 
 
 def fit_index(

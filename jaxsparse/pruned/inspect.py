@@ -115,7 +115,10 @@ def _array(w: Any, rank: int) -> np.ndarray:
         with np.errstate(over="ignore"):  # what float32 cannot hold is refused below as Inf
             weight = weight.astype(np.float32)
     if weight.dtype not in FLOATS:
-        raise TypeError(f"w has dtype {weight.dtype}; it takes float32, bfloat16 or float16")
+        raise TypeError(
+            f"w has dtype {weight.dtype}; it takes float32, bfloat16 or float16: "
+            "w.astype('float32') makes one"
+        )
     if not np.isfinite(weight if weight.dtype.kind == "f" else weight.astype(np.float32)).all():
         raise ValueError("w holds NaN or Inf")
     return weight
@@ -236,7 +239,7 @@ def statistics(pruned: PrunedWeight) -> Statistics:
         int(lengths.min()),
         int(lengths.max()),
         float(lengths.mean()),
-        int((lengths == 0).sum()),
+        int((p.lengths == 0).sum()),
         imbalance(p.lengths, _PARTS) if p.n_out >= _PARTS * UNIT else None,
         p.entries / (8 * blocks) if blocks else 0.0,
         len(np.unique(p.indices)) / p.n_in if p.n_in else 0.0,

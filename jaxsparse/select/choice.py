@@ -22,11 +22,13 @@ class Reason(enum.Enum):
 
     DEMANDED = "js.config(variant=)"
     TABLE = "tuning table"
-    FIRST = "first variant that takes this problem"
+    FIRST = "by rule: the first in the order of js.variants that takes this problem"
     COUNT = "chosen by the kernel from the count"
     DENSITY = "lax.switch on the density of the index"
     ONE_RUNG = "tuning table: one variant at every density"
-    NOT_IN_TABLE = "no variant of the tuning table takes this problem: first variant that does"
+    NOT_IN_TABLE = (
+        "no variant of the tuning table takes this problem: the first that does"
+    )
     UNMEASURED = "nothing measured for {device}: first variant; js.tune makes a table"
     PLAN = "measured for this plan"
     ESTIMATE = "estimated; js.pruned.tune measures"
@@ -135,7 +137,11 @@ class Choice:
     @property
     def reason_why(self) -> str:
         """The reason alone, without what speaks against a choice on the device."""
-        return self.reason.value.format(**self._facts)
+        why = self.reason.value.format(**self._facts)
+        if self.reason is not Reason.DENSITY or self.by is not None:
+            return why
+        steps = [f"{rung.variant} up to {100 * rung.up_to:.3g} %" for rung in self.rungs[:-1]]
+        return f"{why}: {', '.join([*steps, f'then {self.rungs[-1].variant}'])}"
 
     @property
     def _facts(self) -> dict[str, Any]:

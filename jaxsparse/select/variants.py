@@ -105,6 +105,9 @@ def variants(op: Op | Single) -> list[Variant]:
         ValueError: when there is not an op of that name.
     """
     if op not in (*OPS, *SINGLE):
+        name = getattr(op, "__name__", None)
+        if name in (*OPS, *SINGLE):
+            raise ValueError(f"op is the function {name}; it takes the name: js.variants({name!r})")
         raise ValueError(f"op={op!r} is not one of {', '.join(sorted((*OPS, *SINGLE)))}")
     runs = _RUNS_AS.get(op, op)
     rows = [v for platform in ("cpu", "cuda") for v in table(runs, platform).values()]

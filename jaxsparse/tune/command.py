@@ -34,7 +34,11 @@ from jaxsparse.tune.tuner import (
 def tune(
     case_names: Annotated[
         list[str] | None,
-        typer.Option("--case", help="A case, or a tag: cpu, gpu, odd, quick. Repeatable."),
+        typer.Option(
+            "--case",
+            help="A case, or a tag: cpu, gpu, odd, quick. Repeatable. Default: all cases of this "
+            "platform, which takes minutes; --minutes bounds it.",
+        ),
     ] = None,
     mask: Annotated[list[str] | None, typer.Option(help="Masks by name. Repeatable.")] = None,
     density: Annotated[list[float] | None, typer.Option(help="0 to 1. Repeatable.")] = None,
@@ -62,6 +66,7 @@ def tune(
 
     Every variant runs on cases by name; the table is for this machine's device.
     """
+    console = Console()
     try:
         if least > size:
             raise ValueError(f"--least {least} is above --size {size}")
@@ -77,6 +82,7 @@ def tune(
             if not sites:
                 raise ValueError("no variants on this platform: nothing to tune")
             sites, rows = rows_of(sites, {}, list(mask or ["blobs"]), density or DENSITIES, seed)
+            console.print(f"{len(sites)} convolutions, {sum(map(len, rows))} masks")
             costs = measure(
                 sites,
                 rows,
@@ -93,7 +99,7 @@ def tune(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     assert best is not None
-    _show(best[1], Console())
+    _show(best[1], console)
     if out is not None:
         best[1].save(out)
 

@@ -327,7 +327,8 @@ class BlockMask:
             for pair in zip(self.shape[:2], other.shape[:2], strict=True)
         )
         if mine != its or not fits:
-            raise ValueError(f"{sign} of {self} and {other}: blocks and shapes must agree")
+            fix = f": make both with block_size={self.block_size}" if mine[0] != its[0] else ""
+            raise ValueError(f"{sign} of {self} and {other}: blocks and shapes must agree{fix}")
         join = combine.both if sign == "&" else combine.either
         mine_coded, its_coded = ((m.codes(), m.words) for m in (self, other))
         arrays = join(mine_coded, its_coded, self._grid, self.overflow | other.overflow)

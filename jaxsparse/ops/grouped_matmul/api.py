@@ -27,6 +27,7 @@ from jaxsparse.core.types import Shaped
 from jaxsparse.core.variables import takes_variables
 from jaxsparse.ffi import Implementation, lift
 from jaxsparse.ffi.platform import implementation_key, plan
+from jaxsparse.index.experts import Routing
 from jaxsparse.ops.grouped_matmul.core import GroupedParams, matmul
 from jaxsparse.ops.grouped_matmul.run import OFFERED, describe, sorted_rows
 from jaxsparse.ops.grouped_matmul.watch import RowCount, check_rows
@@ -99,6 +100,11 @@ def grouped_matmul(
         options = (precision, preferred_element_type, implementation)
         places = {"gather": gather, "scatter": scatter, "num_rows": num_rows}
         return _in_pieces(lhs, rhs, group_sizes, row_weights, options, places)
+    if isinstance(group_sizes, Routing):
+        raise TypeError(
+            "group_sizes is a Routing; it takes an array: routing.group_sizes, with "
+            "gather=routing.gather where lhs holds the tokens in their own order"
+        )
     for name, value, rank in (("lhs", lhs, 2), ("rhs", rhs, 3), ("group_sizes", group_sizes, 1)):
         check_rank(name, value, rank)
     lhs, rhs = as_array("lhs", lhs), as_array("rhs", rhs)

@@ -129,8 +129,8 @@ def masked_conv(
             for many ops. A mask of a batch of 1 holds for every image. `js.mask.propagate` makes
             it from the mask of x. With a mask of channels it may be None: every pixel.
         strides: one or two positive ints.
-        padding: "SAME", "SAME_LOWER", "VALID", an int, or ((top, bottom), (left, right)), of which
-            either may be one int.
+        padding: "SAME", "SAME_LOWER" or "VALID" in any case, an int, or ((top, bottom), (left,
+            right)), of which either may be one int. A negative number leaves out pixels of x.
         dilation: of the kernel, one or two positive ints.
         groups: C and O must be multiples of it; depthwise is groups=C.
         bias: [O], added in float32.

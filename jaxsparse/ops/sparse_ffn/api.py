@@ -113,6 +113,8 @@ def sparse_ffn(
     transposed_up = check_bool("transposed_up", transposed_up)
     sides = (None, depth) if transposed_up else (depth, None)
     needs = f"[f, {depth}] with transposed_up" if transposed_up else f"[{depth}, f]"
+    if getattr(w_up, "shape", ())[1 - sides.index(depth) :][:1] == (depth,):
+        needs += f": transposed_up={not transposed_up} takes this one"
     w_up = _weight("w_up", w_up, x, sides, f"x {x.shape} needs {needs}")
     hidden = w_up.shape[0 if transposed_up else 1]
     if w_gate is not None:
