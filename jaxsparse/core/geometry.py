@@ -39,6 +39,13 @@ class Geometry:
         (top, _), (left, _) = self.padding
         return Window(kernel_hw, self.strides, (top, left), self.dilation, self.lhs_dilation)
 
+    def has_gaps(self, kernel_hw: Pair) -> bool:
+        """Whether pixels of an input may lie between the taps of a window, or between windows of
+        several taps.
+        """
+        apart = any(s > k for s, k in zip(self.strides, kernel_hw, strict=True))
+        return self.dilation != (1, 1) or (apart and kernel_hw != (1, 1))
+
     def out_size(self, in_hw: Sequence[int], kernel_hw: Sequence[int]) -> Pair:
         """Height and width of the result."""
         sizes = []

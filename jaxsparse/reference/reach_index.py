@@ -43,7 +43,8 @@ def touched_pixels(mask: jax.Array, window: Any, in_hw: Sequence[int]) -> jax.Ar
 
 def read_alone(x: jax.Array, mask: jax.Array, window: Any) -> jax.Array:
     """x[B,H,W,C], 0 where no active output reads it. cuDNN multiplies what lies between the taps of
-    a dilated window by 0, and there may be a NaN.
+    a dilated window by 0, and between windows that are smaller than their stride; there may be a
+    NaN.
     """
     if 0 in (*x.shape, *mask.shape, *window.taps):
         return x

@@ -26,9 +26,7 @@ class Reason(enum.Enum):
     COUNT = "chosen by the kernel from the count"
     DENSITY = "lax.switch on the density of the index"
     ONE_RUNG = "tuning table: one variant at every density"
-    NOT_IN_TABLE = (
-        "no variant of the tuning table takes this problem: the first that does"
-    )
+    NOT_IN_TABLE = "no variant of the tuning table takes this problem: the first that does"
     UNMEASURED = "nothing measured for {device}: first variant; js.tune makes a table"
     PLAN = "measured for this plan"
     ESTIMATE = "estimated; js.pruned.tune measures"

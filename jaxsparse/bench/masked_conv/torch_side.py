@@ -31,7 +31,7 @@ class TorchConv:
         self.name, self.pool, self.sets = name, pool, pool.sets
         self.calls = pool.calls * pool.repeats
         self.case = case
-        gpu = jax.default_backend() == "gpu"
+        self.gpu = gpu = jax.default_backend() == "gpu"
         if gpu and not torch.cuda.is_available():
             raise RuntimeError("JAX runs on a GPU and this torch has no CUDA")
         self.device = torch.device("cuda" if gpu else "cpu")
@@ -45,9 +45,14 @@ class TorchConv:
         self.outs: list[list[Any]] = [[] for _ in range(pool.sets)]
 
     def _tensor(self, array: jax.Array, axes: tuple[int, ...]) -> Any:
-        """A channels_last copy of NHWC or HWIO data, made on the device."""
+        """A channels_last copy of NHWC or HWIO data, on the same device, made before JAX may use
+        the array's memory again.
+        """
         shared = self.torch.from_dlpack(array).permute(axes).to(self.dtype)
-        return shared.clone(memory_format=self.torch.channels_last)
+        copy = shared.clone(memory_format=self.torch.channels_last)
+        if self.gpu:
+            self.torch.cuda.synchronize()
+        return copy
 
     def enqueue(self, which: int) -> None:
         """Start the convolutions of set `which`; padding that is not symmetric costs torch a

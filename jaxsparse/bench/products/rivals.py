@@ -82,8 +82,10 @@ class _Torch(_Rival):
         torch.backends.cuda.matmul.allow_tf32 = dtype != "highest"
 
     def tensor(self, array: jax.Array) -> Any:
-        """A copy on the same device."""
-        return self.torch.from_dlpack(array).clone()
+        """A copy on the same device, made before JAX may use the array's memory again."""
+        copy = self.torch.from_dlpack(array).clone()
+        self.wait()
+        return copy
 
     def wait(self) -> None:
         """Wait for everything that was started."""

@@ -195,8 +195,8 @@ def on_reference(
     """
     operands = Operands(*given)
     x, words, mask = operands.x, operands.x_words, operands.tiles.cover()
-    if p.geometry.dilation != (1, 1):
-        height, width = operands.kernel.shape[:2]
+    height, width = operands.kernel.shape[:2]
+    if p.geometry.has_gaps((height, width)):
         x = read_alone(x, mask, p.geometry.window((height, width)))
     return reference.masked_conv(
         x,

@@ -39,6 +39,36 @@ def test_unset_pixels_are_zero_and_may_hold_nan(rng, dtype, side, density):
     assert ("jaxsparse_fill_rows" in text) == (side == 97)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("window", [(1, 1), (1, 5), (3, 1), (2, 2)])
+@pytest.mark.parametrize("padding", ["VALID", ((1, 3), (2, 2))])
+def test_pixels_between_windows_may_hold_nan(rng, dtype, window, padding):
+    """Every output is set, and the stride is larger than the window."""
+    x = jnp.asarray(rng.standard_normal((2, 11, 14, 20)), dtype)
+    kernel = jnp.asarray(rng.standard_normal((*window, 20, 7)) / 10, dtype)
+    options = {"strides": (4, 6), "padding": padding}
+    mask = jnp.ones_like(js.mask.propagate(jnp.ones(x.shape[:3], bool), window, **options))
+    # Not 0 where some output reads the pixel.
+    reads = jax.grad(
+        lambda x: (
+            js.masked_conv(x, abs(kernel), mask, implementation="reference", **options)
+            .astype(jnp.float32)
+            .sum()
+        )
+    )(jnp.ones_like(x))
+    bad = jnp.where(reads != 0, x, jnp.nan)
+    assert jnp.isnan(bad).any()
+    want = js.masked_conv(x, kernel, mask, implementation="reference", **options)
+    with js.config(variant="dense"):
+        assert_close(
+            jax.jit(js.masked_conv, static_argnames=("strides", "padding"))(
+                bad, kernel, mask, **options
+            ),
+            want,
+            dtype,
+        )
+
+
 @pytest.mark.parametrize("more", ["bias", "base", "residual", "activation"])
 def test_what_follows_the_sums_is_done_in_one_pass(rng, more):
     x, kernel = data(rng, "bfloat16", 97, 64, 136, window=3)
