@@ -60,7 +60,7 @@ def test_training_equals_masked_dense(implementation):
     """Adam under a new mask in every step: a block that is left out forgets its value and moments,
     and one that comes back starts at zero.
     """
-    # With an `eps` that is not tiny: Adam divides a gradient that rounds to about 0 by its own size.
+    # `eps` is not tiny: Adam divides a gradient that rounds to about 0 by its own size.
     optimizer = optax.adam(0.05, eps=1e-3)
 
     def sparse_loss(values, kept):
