@@ -120,7 +120,9 @@ def test_what_is_split_without_a_gather(kind):
         y = js.sparse_ffn(x, WEIGHT, WEIGHT.T, w_gate=WEIGHT, top_k=3)
         blocks = js.BlockMask.from_block_bits(bits, (16, 16), 32, 32)
         pooled = js.masked_pool(images, mask, (2, 2))
-        return sum(jnp.sum(jnp.sin(v)) for v in (y, pooled, js.sparse_attention(q, q, q, blocks)))
+        attended = js.sparse_attention(q, q, q, blocks)
+        # Divided by about the size of y: the sine of a large number has its rounding errors.
+        return sum(jnp.sum(jnp.sin(v / 64)) for v in (y, pooled, attended))
 
     operands = normal(4, 3, 16), X, MASK, RNG.random((4, 1, 2, 2)) < 0.5, normal(4, 32, 2, 16)
     step = jax.jit(jax.grad(run, (0, 1, 4)))
