@@ -17,8 +17,8 @@ from soak.network import Batch, Dense, Params, Sparse, batch, initial, loss
 from soak.report import Finding, progress
 
 RATE, MOMENTUM = 0.02, 0.9
-#: The longest gradient, of all parameters together, that a step follows. Without a bound a run
-#: diverged after 61,000 steps, its losses equal to the dense network's until then.
+#: The longest gradient, of all parameters together, that a step follows: without a bound long runs
+#: may diverge, the dense network with the sparse one.
 LONGEST = 1.0
 #: The largest differences: of the losses, as a share of the dense loss or, if that is less, of 0.1;
 #: of the gradient of an operand, as a share of its largest entry.

@@ -31,7 +31,7 @@ class TorchConv:
         self.name, self.pool, self.sets = name, pool, pool.sets
         self.calls = pool.calls * pool.repeats
         self.case = case
-        self.gpu = gpu = jax.default_backend() == "gpu"
+        gpu = jax.default_backend() == "gpu"
         if gpu and not torch.cuda.is_available():
             raise RuntimeError("JAX runs on a GPU and this torch has no CUDA")
         self.device = torch.device("cuda" if gpu else "cpu")
@@ -50,8 +50,7 @@ class TorchConv:
         """
         shared = self.torch.from_dlpack(array).permute(axes).to(self.dtype)
         copy = shared.clone(memory_format=self.torch.channels_last)
-        if self.gpu:
-            self.torch.cuda.synchronize()
+        self.wait()
         return copy
 
     def enqueue(self, which: int) -> None:
