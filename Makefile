@@ -8,6 +8,8 @@ JOBS ?= 2
 TESTS ?= tests
 REPORT ?= build/$(notdir $(VENV)).xml
 WHEEL ?=
+SHARE ?= 1
+SEED ?= 0
 FOLDERS := jaxsparse cuda cpu cmake CMakeLists.txt pyproject.toml
 SOURCES := $(shell git ls-files $(FOLDERS) 2>/dev/null | grep . || find $(FOLDERS) -type f -not -name '*.pyc' -not -name '*.so' 2>/dev/null)
 
@@ -23,13 +25,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 # The wheel is built in its own environment, installed in a clean one, and tested from outside of the tree. worksteal: a
 # worker keeps to its half of the tests, in order, so that what several tests of a file compile is compiled once. REPORT:
-# a JUnit file of what passed and what was skipped, for `make skips`.
+# a JUnit file of what passed and what was skipped, for `make skips`. SHARE: of the tests, 0 to 1, drawn with SEED.
 test: $(VENV)/installed
 	mkdir -p build/outside && cd build/outside && $(abspath $(VENV))/bin/python -m pytest \
 	  -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -n $(JOBS) --dist worksteal --junitxml $(abspath $(REPORT)) \
+	  --share $(SHARE) --share-seed $(SEED) \
 	  $(addprefix $(CURDIR)/,$(TESTS))
 
-# A test that was skipped in each of these runs tests nothing, unless it needs what no machine of ours for CI has (a GPU,
+# A test that each of these runs has and skipped tests nothing, unless it needs what no machine of ours for CI has (a GPU,
 # data files), is run by `make check`, or is a case that an implementation does not have.
 REPORTS ?= build/venv.xml build/newest.xml
 ELSEWHERE = GPU|CUDA|cuda|mma.sync|Hopper|compute capability|torch|JAXSPARSE_DATA|no mypy|no pyright
@@ -124,7 +127,6 @@ asan ubsan tsan: $(NATIVE)/installed
 # Random problems of every operation against float64: values, gradients, vmap, a mesh, any choice of variants; on a GPU
 # where JAX sees one. SEED=new draws a seed. What fails is printed with the line that runs it again.
 SECONDS ?= 60
-SEED ?= 0
 fuzz: $(VENV)/installed
 	cd build && $(abspath $(VENV))/bin/python $(CURDIR)/tests/fuzz/run.py --seconds $(SECONDS) --seed $(SEED)
 

@@ -1,8 +1,8 @@
 """Runs of the tests as one table: `python cmake/report_tests.py <junit.xml>...`.
 
 Passed, failed, and skipped by reason, with how many tests each; then what failed. Of several runs,
-those tests that each run skipped are listed, too: they test nothing, unless `--but` matches the
-reason. Exits 1 where something failed, nothing ran, or a test was skipped everywhere.
+those tests that each run has and skipped are listed, too: they test nothing, unless `--but` matches
+the reason. Exits 1 where something failed, nothing ran, or a test was skipped everywhere.
 """
 
 import argparse
@@ -18,10 +18,13 @@ def report(paths: list[str], but: str | None = None) -> tuple[list[str], bool]:
     only: dict[str, str] = {}
     failed: list[str] = []
     ran: set[str] = set()
+    runs: Counter[str] = Counter()
     passed = 0
     for path in paths:
+        here: set[str] = set()
         for case in ET.parse(path).getroot().iter("testcase"):
             name = f"{case.get('classname')}::{case.get('name')}"
+            here.add(name)
             if (skip := case.find("skipped")) is not None:
                 why = skip.get("message", "no reason")
                 if why == "collection skipped":  # a whole file; pytest says why in the text
@@ -34,13 +37,14 @@ def report(paths: list[str], but: str | None = None) -> tuple[list[str], bool]:
                 failed.append(name)
             else:
                 passed += 1
+        runs.update(here)
     rows = [(passed, "passed"), (len(failed), "failed")]
     rows += [(count, f"skipped: {why}") for why, count in skipped.most_common()]
     lines = [f"{count:7}  {what}" for count, what in rows]
     nowhere = [
         f"skipped in every run: {name}: {why}"
         for name, why in only.items()
-        if len(paths) > 1 and name not in ran and not (but and re.search(but, why))
+        if runs[name] == len(paths) > 1 and name not in ran and not (but and re.search(but, why))
     ]
     good = passed > 0 and not failed and not nowhere
     return [*lines, *(f"failed: {name}" for name in failed), *nowhere], good

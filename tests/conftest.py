@@ -5,6 +5,7 @@ sees one.
 import gc
 import importlib.metadata
 import os
+import zlib
 
 # XLA's emitters of fusions take two fifths of its time to compile for a CPU. Later jaxlibs have
 # neither the older emitters nor the flag, and XLA stops at a flag that it does not know.
@@ -44,10 +45,22 @@ if not ON_GPU and "JAX_DISABLE_MOST_OPTIMIZATIONS" not in os.environ:
 NEED_A_GPU = pytest.StashKey[int]()
 
 
+def pytest_addoption(parser):
+    parser.addoption("--share", type=float, default=1.0, help="of the tests, drawn with the seed")
+    parser.addoption("--share-seed", type=int, default=0)
+
+
 def pytest_collection_modifyitems(config, items):
     """Where JAX sees no GPU, the tests for one are left out here, and counted: thousands of skips
     would pass from xdist's workers to its controller one by one.
     """
+    share, seed = config.getoption("share"), config.getoption("share_seed")
+
+    def drawn(item):
+        return zlib.crc32(f"{seed} {item.nodeid}".encode()) < share * 2**32
+
+    config.hook.pytest_deselected(items=[item for item in items if not drawn(item)])
+    items[:] = filter(drawn, items)
     config.stash[NEED_A_GPU] = 0
     if ON_GPU:
         return

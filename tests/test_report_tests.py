@@ -39,6 +39,7 @@ def test_one_table(tmp_path, cases, lines, code):
         (PASSED + SKIPPED, PASSED + SKIPPED, "GPU", 0),
         (PASSED + SKIPPED, PASSED + SKIPPED, "Windows", 1),
         (PASSED + SKIPPED, PASSED.replace("one", "n"), None, 0),
+        (PASSED + SKIPPED, PASSED, None, 0),  # not drawn for the second run
     ],
 )
 def test_a_test_that_every_run_skips_fails_them(tmp_path, first, second, but, code):
