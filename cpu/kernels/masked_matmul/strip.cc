@@ -7,55 +7,66 @@
 
 namespace jaxsparse {
 
-CondensedStrip::CondensedStrip(const MaskedMatmulArgs& args, ScratchCarver& scratch)
+CondensedStrip::CondensedStrip(const MaskedMatmulArgs& args, int64_t most_depth,
+                               ScratchCarver& scratch)
     : args_(args),
-      strip_(scratch.Take<float>(StripFloats(kMaxProductRows, args.depth))),
-      row_(scratch.Take<float>(args.depth)),
-      strip_at_(scratch.Take<int32_t>(args.depth)),
-      columns_(scratch.Take<int32_t>(args.depth)),
-      blocks_(scratch.Take<int32_t>(args.depth)) {}
+      strip_(scratch.Take<float>(StripFloats(kMaxProductRows, most_depth))),
+      row_(scratch.Take<float>(most_depth)),
+      strip_at_(scratch.Take<int32_t>(most_depth)),
+      columns_(scratch.Take<int32_t>(most_depth)),
+      blocks_(scratch.Take<int32_t>(most_depth)) {}
 
-void CondensedStrip::Load(const ConvIsa& isa, int64_t list, const int64_t* rows, int64_t count,
-                          int64_t height) {
-  ListColumns(list, rows, count, height);
+void CondensedStrip::Load(const ConvIsa& isa, const RowsOfProduct& rows, int64_t first,
+                          int64_t depth) {
+  if (first != first_ || depth != depth_) listed_height_ = 0;
+  first_ = first;
+  depth_ = depth;
   const BlockBits& bits = args_.a_bits;
-  const bool alike = bits.all() || rows[0] / bits.row_size == rows[count - 1] / bits.row_size;
-  const int64_t matrix = (args_.a_lists == 1 ? 0 : list) * args_.rows;
-  for (int64_t r = 0; r < height; ++r) {
+  // Strips of the same mask row, or without a mask, have the same columns.
+  const bool alike =
+      bits.all() || rows.rows[0] / bits.row_size == rows.rows[rows.count - 1] / bits.row_size;
+  ListColumns(rows, alike);
+  const int64_t matrix = (args_.a_lists == 1 ? 0 : rows.list) * args_.rows;
+  for (int64_t r = 0; r < rows.height; ++r) {
     float* strip = strip_ + r * kStripBlock;
-    if (r >= count) {
-      for (int64_t p = 0; p < size_; p += kStripBlock, strip += height * kStripBlock) {
+    if (r >= rows.count) {
+      for (int64_t p = 0; p < size_; p += kStripBlock, strip += rows.height * kStripBlock) {
         std::fill(strip, strip + std::min(kStripBlock, size_ - p), 0.0f);
       }
       continue;
     }
-    const void* source = ElementAt(args_.a, (matrix + rows[r]) * args_.depth, args_.in_type);
+    const int64_t at = (matrix + rows.rows[r]) * args_.depth + first;
+    const void* source = ElementAt(args_.a, at, args_.in_type);
     const float* row = static_cast<const float*>(source);
     if (args_.in_type != DType::kF32) {
-      isa.to_f32(args_.in_type, source, args_.depth, row_);
+      isa.to_f32(args_.in_type, source, depth, row_);
       row = row_;
     }
-    CopyRow(row, alike ? nullptr : args_.a_bits.RowBits(list, rows[r]), strip, height);
+    const uint32_t* row_bits = alike ? nullptr : bits.RowBits(rows.list, rows.rows[r]);
+    CopyRow(row, row_bits, strip, rows.height);
   }
 }
 
-void CondensedStrip::ListColumns(int64_t list, const int64_t* rows, int64_t count, int64_t height) {
+void CondensedStrip::ListColumns(const RowsOfProduct& rows, bool alike) {
   const BlockBits& bits = args_.a_bits;
-  // Strips of the same mask row, or without a mask, have the same columns.
-  const bool alike = bits.all() || rows[0] / bits.row_size == rows[count - 1] / bits.row_size;
-  const uint32_t* source = bits.all() ? nullptr : bits.RowBits(list, rows[0]);
-  if (alike && listed_height_ == height && listed_ == source) return;
-  listed_height_ = alike ? height : 0;
+  const uint32_t* source = bits.all() ? nullptr : bits.RowBits(rows.list, rows.rows[0]);
+  if (alike && listed_height_ == rows.height && listed_ == source) return;
+  listed_height_ = alike ? rows.height : 0;
   listed_ = source;
   size_ = 0;
-  if (bits.all()) return AddColumns(0, args_.depth, 0, height);
-  for (int64_t w = 0; w < bits.row_words; ++w) {
+  if (bits.all()) return AddColumns(0, depth_, 0, rows.height);
+  if (depth_ == 0) return;
+  const int64_t first_block = first_ / bits.col_size;
+  const int64_t last_block = (first_ + depth_ - 1) / bits.col_size;
+  for (int64_t w = first_block / 32; w <= last_block / 32; ++w) {
     uint32_t word = 0;
-    for (int64_t r = 0; r < count; ++r) word |= bits.RowBits(list, rows[r])[w];
+    for (int64_t r = 0; r < rows.count; ++r) word |= bits.RowBits(rows.list, rows.rows[r])[w];
+    if (w == first_block / 32) word &= ~0u << first_block % 32;
+    if (w == last_block / 32) word &= ~0u >> (31 - last_block % 32);
     for (; word != 0; word &= word - 1) {
       const int64_t block = w * 32 + __builtin_ctz(word);
-      const int64_t first = block * bits.col_size;
-      AddColumns(first, std::min(first + bits.col_size, args_.depth), block, height);
+      const int64_t begin = block * bits.col_size - first_, end = begin + bits.col_size;
+      AddColumns(std::max<int64_t>(begin, 0), std::min(end, depth_), block, rows.height);
     }
   }
 }

@@ -25,7 +25,7 @@ struct ProductTile {
   const int32_t* strip_at;  // offset of row 0 of entry j in the strip
   const int32_t* panel_at;  // panel row of entry j
   float* sums;              // [rows][vectors * lanes of the instruction set]
-  bool adds = false;        // to the sums that are there (`product` alone)
+  bool adds = false;        // to the sums that are there
 };
 
 // Rows and vectors of a register tile.

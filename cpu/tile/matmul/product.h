@@ -47,7 +47,11 @@ void MultiplyStrip(const ProductTile& tile) {
 template <int R, int V>
 void MultiplyListed(const ProductTile& tile) {
   Accumulators<R, V> acc;
-  acc.Clear();
+  if (tile.adds) {
+    acc.LoadSums(tile.sums);
+  } else {
+    acc.Clear();
+  }
   const int64_t step = tile.step;
   for (int64_t j = 0; j < tile.depth; ++j) {
     const float* strip = tile.strip + tile.strip_at[j];
