@@ -119,6 +119,7 @@ class _AddUp:
         return _Gather(types[0])
 
 
+@jax.jit  # outside of jit, each step of the scan would be compiled alone
 def _scan(first: jax.Array, values: jax.Array) -> jax.Array:
     """Running sums that start again where `first` is set; a NaN stays in its segment."""
 

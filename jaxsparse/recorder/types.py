@@ -55,17 +55,14 @@ class Recorder:
         """The code of each element, uint8[..., n]."""
         if self.codes.shape[-1] == 0:
             return jnp.full((*self.codes.shape[:-1], n), MIXED, jnp.uint8)
-        return jnp.repeat(self.codes, self.segment, axis=-1)[..., :n]
+        return _spread(self.codes, self.segment, n)
 
     def fill(self, values: Float[ArrayLike, "... n"]) -> Float[Array, "... n"]:
         """`values` with every element under a set code replaced by what the code says."""
         values = jnp.asarray(values)
         if 0 in (values.shape[-1], self.codes.shape[-1]):
             return values
-        codes = self.spread(values.shape[-1])
-        bound = jnp.asarray(self.upper, values.dtype)
-        values = jnp.where(codes == UPPER, bound, values)
-        return jnp.where(codes == ZERO, jnp.zeros((), values.dtype), values)
+        return _fill(self.codes, values, np.asarray(self.upper, values.dtype), self.segment)
 
     def __repr__(self) -> str:
         if not hasattr(self.codes, "shape"):  # a pytree of something else than arrays
@@ -79,6 +76,36 @@ class Recorder:
         if self.codes.size == 0:
             return jnp.asarray(code == MIXED, jnp.float32)
         return jnp.mean((self.codes == code).astype(jnp.float32))
+
+
+# Each of these is one program, also outside of jit.
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _spread(codes: jax.Array, segment: int, n: int) -> jax.Array:
+    return jnp.repeat(codes, segment, axis=-1)[..., :n]
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _fill(codes: jax.Array, values: jax.Array, upper: jax.Array, segment: int) -> jax.Array:
+    codes = _spread(codes, segment, values.shape[-1])
+    values = jnp.where(codes == UPPER, upper, values)
+    return jnp.where(codes == ZERO, jnp.zeros((), values.dtype), values)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _probe(values: jax.Array, upper: jax.Array, segment: int) -> jax.Array:
+    *leading, n = values.shape
+    segments = segment_count(n, segment)
+    short = segments * segment - n
+
+    def every(hit: jax.Array) -> jax.Array:
+        pads = [(0, 0)] * len(leading) + [(0, short)]
+        padded = jnp.pad(hit, pads, constant_values=True)
+        return padded.reshape(*leading, segments, segment).all(-1)
+
+    codes = jnp.where(every(values == upper), jnp.uint8(UPPER), jnp.uint8(MIXED))
+    return jnp.where(every(values == 0), jnp.uint8(ZERO), codes)
 
 
 def check_recorder(name: str, recorder: Any, shape: tuple[int, ...]) -> None:
@@ -112,16 +139,5 @@ def probe(values: Float[ArrayLike, "... n"], segment: int, upper: float) -> Reco
     """The exact recorder of `values` [..., n]: a code is set when every element of the segment says
     so."""
     values = jnp.asarray(values)
-    *leading, n = values.shape
-    segments = segment_count(n, segment)
-    short = segments * segment - n
-    bound = jnp.asarray(upper, values.dtype)
-
-    def every(hit: jax.Array) -> jax.Array:
-        pads = [(0, 0)] * len(leading) + [(0, short)]
-        padded = jnp.pad(hit, pads, constant_values=True)
-        return padded.reshape(*leading, segments, segment).all(-1)
-
-    zero, full = every(values == 0), every(values == bound)
-    codes = jnp.where(full, jnp.uint8(UPPER), jnp.uint8(MIXED))
-    return Recorder(jnp.where(zero, jnp.uint8(ZERO), codes), segment, upper)
+    codes = _probe(values, np.asarray(upper, values.dtype), segment)
+    return Recorder(codes, segment, upper)

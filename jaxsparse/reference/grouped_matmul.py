@@ -2,6 +2,8 @@
 run.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -9,6 +11,7 @@ from jax import lax
 from jaxsparse.reference import ragged
 
 
+@functools.partial(jax.jit, static_argnums=1)
 def clip_sizes(group_sizes: jax.Array, rows: int) -> jax.Array:
     """Sizes as they count: a negative one is zero, what reaches past the last sorted row is cut
     off.
