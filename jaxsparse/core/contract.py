@@ -58,19 +58,19 @@ class CpuExecutor(enum.IntEnum):
 class BoundedNetworkRow(enum.IntEnum):
     """Columns of a `BoundedNetworkRow`, uint32."""
 
-    #: where the layer's `starts` begin
+    #: position in `starts` at which the layer begins
     STARTS = 0
-    #: where its quads of indices begin
+    #: position in `indices` at which the layer begins, divided by 4
     INDEX_QUADS = 1
-    #: where its `bias` begins
+    #: position in `bias` at which the layer begins
     BIASES = 2
-    #: its inputs: the distinct rows of the layer before
+    #: number of inputs: the distinct rows of the layer before
     INPUTS = 3
-    #: its distinct rows
+    #: number of distinct rows of the layer
     DISTINCT = 4
-    #: which states retire after it, a `RetireFlag`
+    #: which states retire after the layer, a `RetireFlag`
     RETIRES = 5
-    #: where its quads of weights begin
+    #: position in `weights` at which the layer begins, divided by 4
     WEIGHT_QUADS = 6
-    #: rows of a unit: 1, or 16, a bundle
+    #: number of rows of a unit: 1, or 16 for a bundle
     UNIT_ROWS = 7
