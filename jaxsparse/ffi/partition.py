@@ -369,4 +369,5 @@ def _tell(rule: Rule, cuts: Sequence[Cut], chosen: Mapping[str, Axes]) -> None:
         for listener in _listeners:
             listener(rule.op, said)
         if cut.known:
-            warnings.warn(f"{rule.op}: {said}", RuntimeWarning, stacklevel=2)
+            more = "what each op splits, and how to split it by hand: docs/tasks/sharding.md"
+            warnings.warn(f"{rule.op}: {said}; {more}", RuntimeWarning, stacklevel=2)

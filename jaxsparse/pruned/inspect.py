@@ -108,7 +108,7 @@ def _array(w: Any, rank: int) -> np.ndarray:
         fits = shape is not None and len(shape) == {"matmul": 2, "conv": 4}[other]
         raise TypeError(
             f"w must be an array with {rank} axes, not {type(w).__name__} of shape {shape}"
-            + (f": kind={other!r} takes one" if fits else "")
+            + (f": pass kind={other!r} for it" if fits else "")
         )
     weight = np.asarray(w)
     if weight.dtype == np.float64:
