@@ -19,10 +19,12 @@ has the same operands, results and attributes on the platforms `cpu` (`cpu/ffi/`
 - Workspace holds no values. The native module gives its size when a call is traced.
 - A call that breaks a shape, a type, a range or a relation below is refused with an error that
   names it, before a pointer is computed or a kernel is launched. Numbers in the data (ids, sizes,
-  starts, rows of a table) never lead out of bounds: what is out of range is skipped or clamped.
+  starts, rows of a table) never lead out of bounds: what is out of range is skipped or clamped, or
+  the call is refused where the CPU reads it first (the table of `bounded_network`).
 - No handler allocates device memory, synchronises, or branches on device data on the host. The same
   attributes and shapes make the same launches.
-- Any size may be 0. Offsets into arrays are 64-bit.
+- Any size may be 0 unless a relation says otherwise. Offsets into arrays are 64-bit.
+- Arrays that JAX makes are aligned. CUDA handlers that load 16 bytes at once refuse others.
 """
 
 
@@ -65,7 +67,7 @@ def _handler(cpu: Handler, cuda: Handler, only: str, contracts: Contracts) -> st
         lines += ["", "| attribute | values | |", "|---|---|---|"]
         there = {a.name: a for a in cuda.attributes}
         lines += [_attribute(a, there[a.name], contracts) for a in cpu.attributes]
-    relations = [f"- `{relation}`" for relation in cpu.relations]
+    relations = [f"- {'' if r in cuda.relations else 'CPU: '}`{r}`" for r in cpu.relations]
     relations += [f"- CUDA: `{r}`" for r in cuda.relations if r not in cpu.relations]
     relations += [_limit(name, cpu.limits, cuda.limits) for name in cpu.limits | cuda.limits]
     if relations:
